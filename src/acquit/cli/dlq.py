@@ -133,6 +133,8 @@ def redrive(
             reason = reasons.get(origin) if isinstance(reasons, Mapping) else None
             remark(f"{counted(count, 'letter')} of {origin} cannot go there: {reason}")
     missed = bool(sequences) and told.get("redriven") != len(set(sequences))
+    if missed and not left and not told.get("without_origin") and letters_max is None:
+        remark(f"not all of these sequences are letters in {queue!r}")
     return Exit.FAILED if left or told.get("without_origin") or missed else Exit.OK
 
 

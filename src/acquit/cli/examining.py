@@ -15,7 +15,7 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import check_queue, management, table_of
-from acquit.cli.messages import body_text, body_to_json
+from acquit.cli.messages import body_text, body_to_json, death
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import emit_json, line, time_text
 from acquit.client.management import Management, ManagementFailed
@@ -103,7 +103,7 @@ def tell(queue: str, found: Mapping[str, Any], *, as_json: bool) -> None:
     for name, text in _facts(found):
         line((f"  {name}: ", "dim"), text)
     if isinstance(origin := found.get("origin_queue"), str):
-        line(("  died in ", "dim"), f"{origin} as #{found.get('origin')}: {found.get('reason')}")
+        line(("  ", "dim"), death(queue, origin, found.get("origin"), found.get("reason")))
     for title, attempts in (("attempts here", found.get("attempts")), ("attempts before", _history(sections))):
         if isinstance(attempts, list) and attempts:
             line((title, "bold"))

@@ -201,3 +201,13 @@ def _body_from_json(form: Json, body_type: object) -> object:
             raise ConfigurationError('body: expected a list of lists for body_type "sequence"')
         case _:
             raise ConfigurationError(f'body_type: expected "data", "value" or "sequence", found {body_type!r}')
+
+
+def death(queue: str, origin_queue: str, origin: object, reason: object) -> str:
+    """Return where a message in this queue has died, and why.
+
+    One that was sent back is in the queue where it died, and its origin is the dead letter that it was since.
+    """
+    if queue == origin_queue:
+        return f"died here before: {reason}; sent back as a copy of #{origin}"
+    return f"died in {origin_queue} as #{origin}: {reason}"

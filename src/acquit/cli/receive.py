@@ -15,7 +15,7 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.management import meant
-from acquit.cli.messages import body_text, body_to_json, describe
+from acquit.cli.messages import body_text, body_to_json, death, describe
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, line, remark, time_text
 from acquit.errors import AcquitError, NotFound
@@ -108,7 +108,7 @@ def receive(
             address, prefetch=prefetch, selector=selector, capabilities=() if create else (EXISTING,)
         ) as receiver,
     ):
-        taken, unsure = _take(receiver, count, None if follow else timeout_s, _printer(as_json), settle)
+        taken, unsure = _take(receiver, count, None if follow else timeout_s, _printer(as_json, address), settle)
     if count is not None and taken < count:
         remark(f"{address}: {taken} of {counted(count, 'message')} came within {timeout_s:g} s")
         return Exit.FAILED
@@ -141,7 +141,7 @@ def browse(
             capabilities=(EXISTING,),
         ) as receiver,
     ):
-        show = _printer(as_json)
+        show = _printer(as_json, address)
         for message in waiting(receiver, limit, timeout_s):
             show(message)
     return Exit.OK
@@ -199,11 +199,11 @@ def _take(
     return taken, unsure
 
 
-def _printer(as_json: bool) -> Callable[[ReceivedMessage], None]:
-    return (lambda message: emit_json(describe(message))) if as_json else _show
+def _printer(as_json: bool, address: str) -> Callable[[ReceivedMessage], None]:
+    return (lambda message: emit_json(describe(message))) if as_json else lambda message: _show(message, address)
 
 
-def _show(message: ReceivedMessage) -> None:
+def _show(message: ReceivedMessage, address: str) -> None:
     """A line of facts and the body below it."""
     facts = [f"#{message.sequence}" if message.sequence is not None else "", _text(message.message_id)]
     facts += [_text(message.subject), _text(message.content_type), "durable" if message.durable else "volatile"]
@@ -213,7 +213,7 @@ def _show(message: ReceivedMessage) -> None:
         facts.append(f"made {time_text(message.creation_time * 1000)}")
     line(("  ".join(fact for fact in facts if fact), "dim"))
     if (origin := message.annotations.get(ORIG_QUEUE)) is not None:
-        line(("  died in ", "dim"), f"{_text(origin)} as #{message.annotations.get(ORIGIN)}: {_reason(message)}")
+        line(("  ", "dim"), death(address, _text(origin), message.annotations.get(ORIGIN), _reason(message)))
     for key, value in message.application_properties.items():
         line((f"  {key}: ", "dim"), _text(value))
     line(body_text(body_to_json(message.body)[0]))

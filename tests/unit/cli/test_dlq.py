@@ -83,6 +83,15 @@ def test_each_letter_goes_back_to_where_it_died(letters: Shell) -> None:
     assert [row["body"] for row in letters("browse", "bills", "--json").documents] == ["three"]
 
 
+def test_what_was_sent_back_died_here_before(letters: Shell) -> None:
+    letter = sequences(letters)[0]
+    assert letters("dlq", "redrive", letter, "--yes").code == Exit.OK
+    told = f"  died here before: rejected: acquit:rejected: no orders today; sent back as a copy of #{letter}"
+    assert told in letters("browse", "orders").out.splitlines()
+    (found,) = letters("browse", "orders", "--json").documents
+    assert told in letters("message", "show", "orders", found["annotations"]["x-opt-acquit-sequence"]).out.splitlines()
+
+
 def test_redrive_asks_first(letters: Shell) -> None:
     before = sequences(letters)
     ran = letters("dlq", "redrive", stdin="n\n")
@@ -98,6 +107,9 @@ def test_letters_are_chosen(letters: Shell) -> None:
     (told,) = letters("dlq", "redrive", second, "--yes", "--json").documents
     assert told["by_origin"] == {"orders": 1}
     assert first in sequences(letters) and second not in sequences(letters)
+    ran = letters("dlq", "redrive", second, "--yes")
+    assert (ran.code, ran.out) == (Exit.FAILED, "DLQ: 0 letters sent back\n")
+    assert ran.err == "not all of these sequences are letters in 'DLQ'\n"
     (told,) = letters("dlq", "redrive", "--max", 1, "--yes", "--json").documents
     assert told["redriven"] == 1
     assert letters("dlq", "redrive", "--selector", "x ==", "--yes").code == Exit.USAGE
