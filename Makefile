@@ -11,7 +11,7 @@ export ACQUIT_TEST_SEED := $(SEED)
 # Tests start hundreds of processes: where bytecode is not kept, as in many containers, each compiles acquit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench bench-spark changelog simulate soak mutants planted \
+.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench bench-peers bench-spark changelog simulate soak mutants planted \
 	fuzz spark-crash site pins sbom audit-dependencies clean
 
 help:
@@ -153,6 +153,11 @@ planted: ## plant some forty mistakes and see whether, and how soon, the simulat
 bench: ## each script of benchmarks/ in its short form
 	@tools/environment.sh dev interop spark
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" --short; done
+
+# Which of them, and how many rounds: make bench-peers ARGS="--cases durable --rounds 3 --json figures.json".
+bench-peers: ## the broker beside Artemis and RabbitMQ, in turns; exits 1 where it falls short of what is aimed at (half an hour)
+	@tools/environment.sh dev interop
+	$(BIN)/python benchmarks/bench_peers.py $(ARGS)
 
 site: ## the pages as a site in build/site, every link and anchor checked
 	@tools/environment.sh dev docs

@@ -177,6 +177,8 @@ class JavaBroker(ForeignBroker):
     program: ClassVar[JavaProgram]
     main: ClassVar[str]
     arguments: ClassVar[tuple[str, ...]] = ()
+    java: ClassVar[tuple[str, ...]] = (*QUICK_START, "-Xmx512m")
+    """What the virtual machine is told."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -194,8 +196,7 @@ class JavaBroker(ForeignBroker):
             self._process = subprocess.Popen(
                 [
                     "java",
-                    *QUICK_START,
-                    "-Xmx512m",
+                    *self.java,
                     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
                     "-cp",
                     self.program.classpath(),

@@ -43,7 +43,7 @@ public final class ArtemisBroker implements Orders.Broker {
                 .setLargeMessagesDirectory(folder.resolve("large").toString())
                 .setPagingDirectory(folder.resolve("paging").toString())
                 .setNodeManagerLockDirectory(folder.resolve("journal").toString())
-                .setJournalFileSize(1024 * 1024)
+                .setJournalFileSize(Integer.getInteger("acquit.journalFileBytes", 1024 * 1024))
                 .setJMXManagementEnabled(false)
                 .setCriticalAnalyzer(false)
                 // How full the disk of a developer's machine is must not stop a test.
