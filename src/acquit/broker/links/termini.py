@@ -10,8 +10,8 @@ crash makes it available while the peer may have acted on it. Its tag follows fr
 (`terminus.delivery_tag`), so nothing more need be recorded for the tag to survive. When the link has gone, what it held
 is SUSPENDED: held by the terminus, visible to nobody. When it is attached again, both unsettled maps are compared, and
 `protocol.resumption` says for each tag what we do (`resuming`). A tag that we do not know is settled: its outcome was
-recorded, or it would be here. What was taken from the peer (its lock ran out, its message was purged) keeps its tag and
-its outcome until the peer has heard of it.
+recorded, or it would be here. What was taken from the peer (its lock ran out) keeps its tag and its outcome until the
+peer has shown that it heard.
 
 *Targets* (peers that send). A posting is recorded together with its tag, and the tag is forgotten when the peer has
 settled it, which shows that it knows. So a peer that attaches again learns from our map what was posted, and sends the
@@ -35,7 +35,6 @@ from acquit.broker.links.terminus import (
     IDENTITY_BYTES,
     NAME_BYTES_MAX,
     TAG_KEY,
-    TAKEN,
     SourceTerminus,
     TargetTerminus,
     TerminusName,
@@ -206,7 +205,7 @@ class Termini:
 
     # -- what was taken away ------------------------------------------------------------------------------------------
 
-    def take(self, terminus: SourceTerminus, tags: Iterable[bytes], outcome: DeliveryState = TAKEN) -> None:
+    def take(self, terminus: SourceTerminus, tags: Iterable[bytes], outcome: DeliveryState) -> None:
         """Keep the outcome of deliveries whose message was taken from the peer, until it has heard of it."""
         for tag in tags:
             terminus.taken[tag] = outcome

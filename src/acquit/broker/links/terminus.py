@@ -21,7 +21,6 @@ from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
     Attach,
-    Error,
     Modified,
     RcvSettleMode,
     Rejected,
@@ -46,8 +45,6 @@ NAME_BYTES_MAX: Final = 4_096
 """Bytes of the encoded name of a terminus that outlives its link."""
 TAGS_MAX: Final = 65_536
 """Tags that a target remembers at once: a peer that has so many answers to acknowledge gets no credit."""
-TAKEN: Final = Rejected(Error(AmqpCondition.RESOURCE_DELETED, "the message was removed from its queue meanwhile"))
-"""The outcome of a delivery whose message was purged, expired or moved while its terminus was suspended."""
 
 NAME_KEY: Final = b"n"
 TAG_KEY: Final = b"t"
@@ -295,7 +292,6 @@ __all__ = [
     "NAME_BYTES_MAX",
     "TAGS_MAX",
     "TAG_KEY",
-    "TAKEN",
     "SourceTerminus",
     "TargetTerminus",
     "Terminus",
