@@ -276,6 +276,8 @@ class Settling:
         def performed(otherwise: list[Delivery]) -> None:
             """`otherwise`: those that became a failed attempt in place of what was said."""
             durable = any(message.durable for message in held.values())
+            if otherwise and consumer.resumable is not None:
+                self._take(consumer.resumable, [delivery.tag for delivery in otherwise], _FAILED)
             others = dict.fromkeys(otherwise, _FAILED)
             self._answer_all(consumer, deliveries, state, durable, {**others, **stale} if stale else others)
 

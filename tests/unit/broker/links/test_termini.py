@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
+from acquit.errors import StoreFull
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import (
     Accepted,
@@ -448,6 +449,28 @@ def test_what_was_taken_is_not_forgotten_before_the_peer_has_heard(way: str) -> 
     world.settle()
     client = world.client()
     assert map_of(resume_from(client, {one.tag: ACCEPTED}, credit=0)) == {one.tag: Modified(delivery_failed=True)}
+
+
+def test_a_rejection_that_became_a_failed_attempt_is_told_as_the_link_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There was no room for its dead letter, and the answer that said so is lost."""
+    world = posted("one")
+    client = world.client()
+    (one,) = client.received[resume_from(client, None, credit=1)]
+
+    def full(*_: object, **__: object) -> int:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(world.core._letters, "copy", full)
+    client.reading = False
+    one.settle(Rejected())
+    world.settle()
+    assert queue_of(world)[0] == 1
+    client.lose()
+    world.settle()
+    client = world.client()
+    assert map_of(resume_from(client, {one.tag: Rejected()}, credit=0)) == {one.tag: Modified(delivery_failed=True)}
 
 
 def test_what_was_taken_is_forgotten_when_the_peer_speaks_of_what_was_sent_later() -> None:
