@@ -52,7 +52,7 @@ def check_books(world: World) -> None:
 
 def live_bytes(core: Core) -> int:
     """What the journal needs for all that lives."""
-    return core.live_bytes + core.live_count * MESSAGE_BYTES
+    return core.holdings.live_bytes + core.holdings.live_count * MESSAGE_BYTES
 
 
 def check_disk(world: World) -> None:

@@ -271,7 +271,7 @@ class World:
         self.core = Core(self.options, self.opened.recorder, self.opened.sequences, "world", self.now_us)
         self.recovered = self.core.restore(self.opened.fold)
         self.checkpointer = Checkpointer(
-            self.opened.recorder, self.core, recovery_bytes_max=journal.recovery_bytes_max, step_records=16
+            self.opened.recorder, self.core.holdings, recovery_bytes_max=journal.recovery_bytes_max, step_records=16
         )
 
     @property
@@ -443,13 +443,15 @@ class World:
         live = core.life.live.values(), core.transactions.postings.durable.values()
         for info in self.opened.journal.segments:
             if info.sealed:
-                assert core.occupants(info.number) == sum(one.position < info.end for some in live for one in some)
+                assert core.holdings.occupants(info.number) == sum(
+                    one.position < info.end for some in live for one in some
+                )
 
     def check_journal(self) -> None:
         """After `settle`: the journal alone says the same of every durable message as the broker does."""
         fold = self.fold()
         assert fold.anomalies == []
-        mine = {sequence: self.core.live(sequence) for sequence in self.core.life.live}
+        mine = {sequence: self.core.holdings.live(sequence) for sequence in self.core.life.live}
         assert fold.messages.keys() == mine.keys()
         for sequence, message in mine.items():
             kept = fold.messages[sequence]
@@ -487,7 +489,7 @@ def check_accounts(core: Core) -> None:
     assert min(memory, postings.memory_bytes) >= 0
     live_bytes += sum(held.size_bytes for held in postings.durable.values())
     live_count += len(postings.durable)
-    assert (core.live_bytes, core.live_count) == (live_bytes, live_count)
+    assert (core.holdings.live_bytes, core.holdings.live_count) == (live_bytes, live_count)
 
 
 def after_kill(disk: Disk) -> Disk:

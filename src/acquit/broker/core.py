@@ -24,7 +24,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 from acquit.broker.access.admission import gate
@@ -44,6 +43,7 @@ from acquit.broker.dispatching.dispatch import Dispatch
 from acquit.broker.dispatching.reading import Reading
 from acquit.broker.dispatching.resuming import Resuming
 from acquit.broker.dispatching.succession import reconsider
+from acquit.broker.holdings import Holdings
 from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot
 from acquit.broker.intake.assembly import Assembly
 from acquit.broker.intake.duplicates import Duplicates
@@ -79,14 +79,13 @@ from acquit.broker.outcomes.locks import LockKeeper
 from acquit.broker.outcomes.settling import Settling
 from acquit.broker.outcomes.timers import Timers
 from acquit.broker.queue import Ending
-from acquit.broker.recovery import recover, to_live
+from acquit.broker.recovery import recover
 from acquit.broker.scribe import Scribe
 from acquit.broker.snapshots import connection_snapshot, node_snapshots, queue_snapshot, topic_snapshot
 from acquit.broker.transact.coordinator import Control, Coordinator
 from acquit.broker.transact.transactions import Transactions
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
-from acquit.ledger.live import LiveMessage
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.sequences import Sequences
 from acquit.protocol.connection import Connection
@@ -123,9 +122,6 @@ TXN_ID: Final = "txn-id"
 logger = logging.getLogger("acquit.broker.journal")
 
 _FULL: Final = "the disk is full: postings are refused until there is room"
-_STAYS: Final = (
-    "segment %d stays in the journal, because messages in it have no newer record: none is lost, and it is tried again"
-)
 
 
 class Core:
@@ -173,6 +169,8 @@ class Core:
         self.transactions = Transactions(
             self.life, options.transactions, entering, self._settling, nodes, self.duplicates, self._reading
         )
+        self.holdings = Holdings(self.life, self.transactions.postings)
+        """The live messages, as the journal's checkpoint sees them."""
         self._connections = Connections(partial(self._put_out, lost=False), self._end_link)
         self._pauses = Pauses(self.life, self.queues, self.topics, self._crediting)
         self.administration = Administration(
@@ -246,8 +244,6 @@ class Core:
         """The journal takes no postings."""
         self._stalled = False
         """The journal has no room at all, and nothing is handed out."""
-        self._staying = 0
-        """The number of a segment that could not leave the journal."""
         self._peers: dict[ConnectionBase, Peer] = {}
         self._handlers: Mapping[type, Callable[[Peer, Any], None]] = {
             DeliveriesReceived: self._deliveries_received,
@@ -458,59 +454,13 @@ class Core:
         times_ms = self._expiry.next_ms, self._locks.next_ms, self._termini.next_ms
         return min((at_ms for at_ms in times_ms if at_ms is not None), default=None)
 
-    # -- for the ledger's checkpoint (`ledger.checkpoint.CheckpointOwner`) --------------------------------------------
-
-    @property
-    def live_bytes(self) -> int:
-        """Payloads of all live durable messages, and of those that transactions hold."""
-        return self.life.live_bytes + self.transactions.postings.durable_bytes
-
-    @property
-    def live_count(self) -> int:
-        """How many those are."""
-        return len(self.life.live) + len(self.transactions.postings.durable)
-
-    def sequences(self) -> Iterable[int]:
-        """Of all live messages, those held by transactions included."""
-        return chain(self.life.live, self.transactions.postings.durable)
-
-    def take_committed(self) -> Iterable[int]:
-        """Of messages that have come to be live by a commit since the last call."""
-        postings = self.transactions.postings
-        committed, postings.committed = postings.committed, []
-        return committed
-
-    def live(self, sequence: int) -> LiveMessage | None:
-        """A live message as the ledger sees it."""
-        message = self.life.live.get(sequence)
-        return self.transactions.postings.live(sequence) if message is None else to_live(message)
-
-    def moved(self, sequence: int, position: Position) -> None:
-        """Its record stands there now."""
-        message = self.life.live.get(sequence) or self.transactions.postings.durable[sequence]
-        self.life.occupancy.left(message.position)
-        message.position = position
-        self.life.occupancy.entered(position)
-
-    def occupants(self, segment: int) -> int:
-        """How many live messages have their record in this segment or an older one."""
-        return self.life.occupancy.occupants(self.scribe.journal.segments, segment)
-
-    def stays(self, segment: int, messages: int) -> None:
-        """The segment cannot leave the journal; 0 messages: it has left after all."""
-        self._staying = segment if messages else 0
-        if messages:
-            logger.error("%s; please report this", _STAYS % segment, extra={"messages": messages})
-        else:
-            logger.warning("segment %d, which had to stay in the journal, has left it", segment)
-
     def _warnings(self) -> Iterator[str]:
         if self.scribe.journal.full:
             yield _FULL
         if self.scribe.exhausted:
             yield "not even the reserve has room: no message is handed out"
-        if self._staying:
-            yield _STAYS % self._staying
+        if self.holdings.warning:
+            yield self.holdings.warning
 
     # -- for the management node --------------------------------------------------------------------------------------
 

@@ -174,7 +174,7 @@ class Server:
             took=self._vitals.syncs.took,
         )
         self._checkpointer = Checkpointer(
-            opened.recorder, core, recovery_bytes_max=self._options.journal.recovery_bytes_max
+            opened.recorder, core.holdings, recovery_bytes_max=self._options.journal.recovery_bytes_max
         )
         try:
             messages = core.restore(opened.fold)

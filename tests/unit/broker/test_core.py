@@ -590,7 +590,7 @@ def test_who_had_a_message_is_known_until_it_is_recorded_what_becomes_of_it() ->
     client.post(client.sender("q"), durable(b"x"))
     world.settle()
     world = world.crash()
-    assert world.core.live(1) == world.fold().messages[1]
+    assert world.core.holdings.live(1) == world.fold().messages[1]
     world = world.crash()
     world.settle()
     assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 1)
