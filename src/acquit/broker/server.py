@@ -195,7 +195,10 @@ class Server:
             await self._listeners.open(self._listens)
             if self._own_process:
                 descriptors.raise_limit()
-            self._descriptors = descriptors.available(self._options.journal.open_files_max)
+            free = descriptors.available(self._options.journal.open_files_max)
+            http = self._options.http
+            self.http_connections_max = 0 if http is None else min(http.connections_max, max(2, free // 4))
+            self._descriptors = max(2, free - self.http_connections_max)
             self._apply_sizes()
         except BaseException:
             await self._close_journal()

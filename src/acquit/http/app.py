@@ -113,8 +113,9 @@ def make_app(server: Server, options: Http) -> ASGIApp:
 
 
 def _operation_id(route: Route) -> str:
+    verb = route.verb.lower()
     words = [word for word in route.path.split("/") if word and not word.startswith("{")]
-    return "_".join([route.verb.lower(), *words])
+    return "_".join([verb, *(word for word in words if word != verb)])
 
 
 def _endpoint(route: Route, bridge: Bridge) -> Any:
@@ -181,7 +182,7 @@ def _handle_failures(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
+        faults = [f"{'.'.join(map(str, fault['loc'])):.100}: {fault['msg']:.200}" for fault in error.errors()[:5]]
         return ProblemResponse(400, "; ".join(faults))
 
     @app.exception_handler(Exception)

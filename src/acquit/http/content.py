@@ -13,9 +13,11 @@ from typing import Final
 from acquit.errors import DecodeError
 from acquit.protocol.jsonform import Json, to_json
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
+from acquit.protocol.types import Array, Described
 
 SHOWN_BYTES_MAX: Final = 64 * 1024
-"""Bytes of a body that are shown; of octets that are no text, a sixteenth of them."""
+"""Bytes of a body, or of another section, that are shown; of octets that are no text, a sixteenth of them."""
+_TOO_MUCH: Final = f"too much to be shown: more than {SHOWN_BYTES_MAX} bytes"
 
 
 def content_of(payload: bytes) -> dict[str, Json]:
@@ -40,6 +42,8 @@ def content_of(payload: bytes) -> dict[str, Json]:
 
 def _section(section: object) -> Json:
     if isinstance(section, Mapping):
+        if _left(section, SHOWN_BYTES_MAX) < 0:
+            return _TOO_MUCH
         return {str(key): to_json(value) for key, value in section.items()}
     values = {field.name: getattr(section, field.name) for field in fields(section)}  # type: ignore[arg-type]
     return {name: to_json(value) for name, value in values.items() if value is not None}
@@ -50,13 +54,43 @@ def _body(body: object) -> tuple[Json, str]:
         case bytes() | Data():
             return _data(bytes(body)), "data"
         case AmqpSequence():
-            return to_json(body.lists), "sequence"
+            return _few(body.lists), "sequence"
         case AmqpValue(value=value) | value:
             if isinstance(value, str):
                 return _cut(value), "value: string"
             if isinstance(value, bytes):
                 return _data(value), "value: binary"
-            return to_json(value), "value"
+            return _few(value), "value"
+
+
+def _few(value: object) -> Json:
+    """Return a value as JSON, or in its place that there is too much of it."""
+    return _TOO_MUCH if _left(value, SHOWN_BYTES_MAX) < 0 else to_json(value)
+
+
+def _left(value: object, room: int) -> int:
+    """Return what a value leaves of the room for it: it takes about as many bytes as it has. Below 0: it is too large,
+    which is found without looking at all of it."""
+    match value:
+        case str() | bytes():
+            return room - len(value) - 1
+        case Mapping():
+            for key, item in value.items():
+                room = _left(item, _left(key, room))
+                if room < 0:
+                    break
+        case list() | tuple():
+            for item in value:
+                room = _left(item, room)
+                if room < 0:
+                    break
+        case Array():
+            return _left(value.items, room)
+        case Described():
+            return _left(value.value, _left(value.descriptor, room))
+        case _:
+            return room - 4
+    return room - 1
 
 
 def _data(octets: bytes) -> Json:
@@ -64,12 +98,14 @@ def _data(octets: bytes) -> Json:
         text = octets.decode()
     except UnicodeDecodeError:
         return _octets(octets)
-    if text.lstrip()[:1] in ("{", "["):
+    if text.lstrip()[:1] in ("{", "[") and len(text) <= SHOWN_BYTES_MAX:
         try:
             found: Json = json.loads(text)
+            # What Python reads and JSON does not have: NaN, 1e999, half a pair of surrogates.
+            json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError):
-            return _cut(text)
-        return found if len(text) <= SHOWN_BYTES_MAX else _cut(text)
+            return text
+        return found
     return _cut(text)
 
 

@@ -1,7 +1,8 @@
 """Connections of the HTTP interface: uvicorn's, with a bound for their number and for how slow a client may be.
 
-A client has `request_timeout_ms` to send a request to its last byte, and as long for each pause in which it does not
-read its answer. Where there are too many connections the one that has been idle longest gives way.
+A client has `request_timeout_ms` to send a request to its last byte, the first one from when it has connected, and as
+long for each pause in which it does not read its answer. Between two requests it has uvicorn's keep-alive time. Where
+there are too many connections the one that has been idle longest gives way.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Conversation(H11Protocol):
         super().__init__(**given)
         self._crowd = crowd
         self._timeout_s = timeout_s
+        self._before = self.conn.their_state
+        """The state of h11's before a request has begun."""
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
 
@@ -101,8 +104,14 @@ class Conversation(H11Protocol):
         super().resume_writing()
         self._stalled = _cancelled(self._stalled)
 
+    @property
+    def _is_idle(self) -> bool:
+        """True between two requests, when no byte of the next has come."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and self.conn.their_state is self._before and not self.conn.trailing_data[0]
+
     def _watch(self) -> None:
-        if self.working or self.transport.is_closing():
+        if self.working or self._is_idle or self.transport.is_closing():
             self._deadline = _cancelled(self._deadline)
         elif self._deadline is None:
             self._deadline = self._after(self.end)

@@ -101,7 +101,8 @@ class Face:
             timeout_graceful_shutdown=STOP_TIMEOUT_S,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
-        self._uvicorn = server = _Uvicorn(config, sockets, self._tls, options)
+        crowd = Crowd(self._server.http_connections_max)
+        self._uvicorn = server = _Uvicorn(config, sockets, self._tls, crowd, options.request_timeout_ms / 1000)
         self._broker_loop.call_soon_threadsafe(self._ready.set_result, sockets[0].getsockname()[1])
         await server.serve()
 
@@ -123,10 +124,12 @@ def _nothing() -> None:
 class _Uvicorn(uvicorn.Server):
     """A uvicorn server that takes connections as the broker does: a few a turn, and no more than there may be."""
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], tls: _Tls, options: Http) -> None:
+    def __init__(
+        self, config: uvicorn.Config, sockets: list[socket.socket], tls: _Tls, crowd: Crowd, timeout_s: float
+    ) -> None:
         super().__init__(config)
-        self._crowd = Crowd(options.connections_max)
-        self._timeout_s = options.request_timeout_ms / 1000
+        self._crowd = crowd
+        self._timeout_s = timeout_s
         self._sockets = sockets
         self._tls = tls
         self.servers = []

@@ -1,9 +1,11 @@
 """The guard in front of the HTTP interface: what does not get past it, no route ever sees.
 
-In this order: the host that a page of somebody else may have had pointed at this machine (DNS rebinding); who asks;
-that a request which changes something was not sent by another page (CSRF: its body is JSON or it has a header that
-pages may not send elsewhere unasked, and no other origin is named); how large the body is. ``/healthz`` and
-``/readyz`` are for everybody, and tell nothing else.
+In this order: the host that a page of somebody else may have had pointed at this machine (DNS rebinding); that no other
+page has sent it; who asks; that a request which changes something has what pages may not send elsewhere unasked (CSRF:
+its body is JSON, or it has a header of its own); how large the body is. What other pages ask for is refused also where
+it is only read, because a browser sends a password that it remembers along, and some answers cost more than others.
+Only the console's own page may be led to from elsewhere. ``/healthz`` and ``/readyz`` are for everybody, and tell
+nothing else.
 
 Paths stay as they came, percent-encoded, until a route has taken them apart: a queue may have a slash in its name.
 """
@@ -33,7 +35,10 @@ _HEADERS: Final = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
 ]
+_POLICY: Final = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+"""The policy of answers that have none of their own: they are no pages, but a browser may show one as if it were."""
 
 
 class Guard:
@@ -53,7 +58,10 @@ class Guard:
             nonlocal began
             if message["type"] == "http.response.start":
                 began = True
-                message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+                headers = [*message.get("headers", ()), *_HEADERS]
+                if all(name != _POLICY[0] for name, _ in headers):
+                    headers.append(_POLICY)
+                message = {**message, "headers": headers}
             await send(message)
 
         try:
@@ -75,14 +83,18 @@ class Guard:
         address = scope.get("client")
         if is_loopback(address) and not self._known_host(headers.get("host", "")):
             return ProblemResponse(421, "this broker has no such name: http.host_names lists those that it has")
+        if why := _foreign(scope, headers):
+            return ProblemResponse(403, why)
         try:
             user = await self._logins.user(
                 headers.get("authorization"), address, encrypted=scope.get("scheme") == "https"
             )
         except (NotIn, RequestFailure) as refused:
             return ProblemResponse(refused.status, str(refused), getattr(refused, "headers", None))
-        if scope["method"] not in SAFE_METHODS and (why := _foreign(scope, headers)):
-            return ProblemResponse(403, why)
+        if scope["method"] not in SAFE_METHODS and not _is_deliberate(headers):
+            return ProblemResponse(
+                403, "what changes something needs the header Content-Type: application/json, or X-Requested-With"
+            )
         body = await self._read(headers, receive)
         if isinstance(body, ProblemResponse) or body is None:
             return body
@@ -125,16 +137,21 @@ def _too_large(most: int) -> ProblemResponse:
 
 
 def _foreign(scope: Scope, headers: dict[str, str]) -> str | None:
-    """Return why a request that changes something may have been sent by another page; None if it was not."""
-    origin = headers.get("origin")
-    if origin is not None and origin != f"{scope.get('scheme')}://{headers.get('host')}":
+    """Return why another page has sent a request; None where none has, as far as browsers say."""
+    host, origin = headers.get("host"), headers.get("origin")
+    # A proxy in front of it may have taken TLS off: then the page is of the same host, and https.
+    if origin is not None and origin not in (f"{scope.get('scheme')}://{host}", f"https://{host}"):
         return "another page sent this"
-    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        return "another page sent this"
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+        return None
+    followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return None if followed and scope["method"] == "GET" and scope["path"] == "/" else "another page sent this"
+
+
+def _is_deliberate(headers: dict[str, str]) -> bool:
+    """Return whether a request has what a page can send to another host only when it is allowed to."""
     is_json = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
-    if not is_json and "x-requested-with" not in headers:
-        return "what changes something needs the header Content-Type: application/json, or X-Requested-With"
-    return None
+    return is_json or "x-requested-with" in headers
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

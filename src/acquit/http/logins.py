@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 REMEMBERED_S: Final = 300.0
 """Seconds for which a password that was right is not hashed again."""
 REMEMBERED_MAX: Final = 1_000
+DECIDING_MAX: Final = 8
+"""Passwords from one address that are being decided at once: who guesses keeps nobody else waiting."""
 PATIENCE_S: Final = 2.0
 """Seconds that a login waits at most where others have failed; it is to be tried again otherwise."""
 CREDENTIALS_MAX: Final = 4_096
@@ -56,6 +58,7 @@ class Logins:
         self._key = secrets.token_bytes(32)
         self._remembered: OrderedDict[bytes, tuple[float, Keys, str]] = OrderedDict()
         self._deciding: dict[bytes, asyncio.Task[str]] = {}
+        self._deciding_of: Counter[str] = Counter()
 
     async def user(self, authorization: str | None, address: object, *, encrypted: bool) -> str | None:
         """Return the user that a request comes from; None for an anonymous one. Raises NotIn."""
@@ -92,6 +95,25 @@ class Logins:
 
     async def _decide(self, keys: Keys, digest: bytes, response: bytes, address: object) -> str:
         peer, network = endpoint_name(address), peer_network(address)
+        if self._deciding_of[network] >= DECIDING_MAX:
+            raise _too_many()
+        self._deciding_of[network] += 1
+        try:
+            user = await self._ask(peer, network, response)
+        finally:
+            self._deciding_of[network] -= 1
+            if not self._deciding_of[network]:
+                del self._deciding_of[network]
+        if self._bridge.server.keys is not keys:
+            raise _too_many()  # users have changed meanwhile
+        self._remembered[digest] = time.monotonic(), keys, user
+        self._remembered.move_to_end(digest)
+        while len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        return user
+
+    async def _ask(self, peer: str, network: str, response: bytes) -> str:
+        """Return the user, whom the broker finds. Raises NotIn."""
 
         def begin(give: Callable[[str | BaseException | None], None]) -> None:
             attempt = PasswordAttempt(peer, network, "HTTP Basic", response)
@@ -102,14 +124,16 @@ class Logins:
         except RuntimeError as error:
             if error is not BUSY:
                 raise
-            raise NotIn(429, "too many logins have failed, or wait: try again later", {"retry-after": "5"}) from None
+            raise _too_many() from None
         if user is None:
             raise NotIn(401, "the user or the password is wrong", CHALLENGE)
-        self._remembered[digest] = time.monotonic(), keys, user
-        self._remembered.move_to_end(digest)
-        while len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
         return user
+
+
+def _too_many() -> NotIn:
+    return NotIn(
+        429, "too many logins have failed, or wait, or users have changed: try again later", {"retry-after": "5"}
+    )
 
 
 def _plain(authorization: str) -> bytes:

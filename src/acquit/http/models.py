@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from acquit.broker.admin.connection_operations import REASON_MAX
 from acquit.broker.admin.survey_operations import ORDERS
 from acquit.broker.admin.troubles import TROUBLES
 from acquit.broker.inspect import QUEUE_COLUMNS, QueueSnapshot, TerminusSnapshot
@@ -179,7 +180,7 @@ class LimitQuery(CheckedModel):
 class ReasonQuery(CheckedModel):
     """The reason that the peer is told."""
 
-    reason: str = Field("", max_length=1024)
+    reason: str = Field("", max_length=REASON_MAX)
 
 
 class ClosedConnection(BaseModel):
@@ -243,6 +244,7 @@ class OneMessageQuery(NamedQuery):
     """The message that is wanted."""
 
     sequence: int = Field(ge=1, le=ULONG_MAX)
+    bytes_max: int = Field(1 << 20, ge=0, le=16 << 20, description="The content of a larger one is left out.")
 
 
 class OneMessage(BaseModel):

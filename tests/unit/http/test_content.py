@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from acquit.http.content import SHOWN_BYTES_MAX, content_of
 from acquit.protocol.jsonform import Json
 from acquit.protocol.message import AmqpSequence, AmqpValue, Body, Message
+from acquit.protocol.types import Array, Described
 
 
 def test_each_section_is_told_by_its_name_and_empty_ones_are_not() -> None:
@@ -67,3 +70,43 @@ def test_malformed_sections_are_told_in_their_place() -> None:
     found = content_of(broken)
     assert str(found["properties"]).startswith("malformed: ")
     assert found["body"] == "x"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": NaN}', "[Infinity]", "[-Infinity, 1]", "[1e999]", r'{"a": "\ud800"}', r'{"\udfff": 1}', "[" * 9_000]
+)
+def test_what_only_looks_like_json_is_text(text: str) -> None:
+    """Python reads it, but what it makes of it cannot be written as JSON."""
+    for body in (text.encode(), text):
+        assert content_of(Message(body).encode())["body"] == text
+
+
+def test_of_a_large_json_the_beginning_is_shown_as_text() -> None:
+    text = "[" + "0," * SHOWN_BYTES_MAX + "0]"
+    shown = content_of(Message(text.encode()).encode())["body"]
+    assert isinstance(shown, str)
+    assert shown.startswith("[0,0,")
+    assert len(shown) < SHOWN_BYTES_MAX + 100
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [None] * SHOWN_BYTES_MAX,
+        {"a": ["x" * 1_000] * 100},
+        {f"{key:09}": 1 for key in range(9_000)},
+        AmqpValue(Array(int, (7,) * SHOWN_BYTES_MAX)),
+        AmqpValue(Described("d", "x" * SHOWN_BYTES_MAX)),
+        AmqpSequence([[1] * SHOWN_BYTES_MAX]),
+    ],
+)
+def test_a_value_that_is_too_large_is_not_shown(body: Any) -> None:
+    shown = content_of(Message(body, application_properties={"few": 1}).encode())
+    assert "too much to be shown" in str(shown["body"])
+    assert shown["application_properties"] == {"few": 1}
+
+
+def test_a_section_that_is_too_large_is_not_shown() -> None:
+    shown = content_of(Message("x", application_properties={"much": "y" * SHOWN_BYTES_MAX}).encode())
+    assert "too much to be shown" in str(shown["application_properties"])
+    assert shown["body"] == "x"

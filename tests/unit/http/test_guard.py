@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
 import acquit
 from acquit.broker.options import BrokerOptions, Http, Role, Security, Tls, User
+from acquit.http.logins import DECIDING_MAX, Logins, NotIn
 from acquit.ledger.audit_lines import read_audit
 from acquit.store.reading import FolderReader
 from tests.support.http import TIMEOUT_S, ask, basic
+from tests.support.served import Served
 
 TLS = Path(__file__).parents[2] / "support" / "tls"
 QUEUES = "/api/v1/queues"
@@ -26,8 +32,8 @@ def options(**given: object) -> BrokerOptions:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[acquit.Broker]:
-    http = Http(port=0, body_bytes_max=2_000, request_timeout_ms=500, connections_max=4)
-    with acquit.Broker(config=options(http=http)) as running:
+    small = Http(port=0, body_bytes_max=2_000, request_timeout_ms=500, connections_max=4)
+    with acquit.Broker(config=options(http=small)) as running:
         yield running
 
 
@@ -127,8 +133,6 @@ def test_a_password_is_not_remembered_when_users_change(tmp_path: Path) -> None:
     config = tmp_path / "acquit.toml"
     text = '[http]\nport = 0\n[users.root]\npassword = "{}"\n[security]\nrefusal_delay_ms = 0\n'
     config.write_text(text.format("old"))
-    from tests.support.served import Served
-
     with Served(tmp_path, text.format("old")) as served:
         url = served.http_url
         assert ask(url, QUEUES, headers=basic("root", "old")).status == 200
@@ -149,6 +153,42 @@ def test_another_page_changes_nothing(plain: acquit.Broker) -> None:
     assert ask(url, path, "PUT", {}, {"Origin": str(url)}).status == 201
     answer = ask(url, path, "OPTIONS", None, {"Origin": "http://evil.example"})
     assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"},
+    ],
+)
+def test_another_page_reads_nothing(guarded: acquit.Broker, said: dict[str, str]) -> None:
+    """Reading costs something, and the fate of a transaction is not only read: a live one is ended."""
+    for path in (QUEUES, "/metrics", "/api/v1/transactions/0102"):
+        assert ask(guarded.http_url, path, headers=basic("root", "toor") | said).status == 403
+    leads = said.get("Sec-Fetch-Dest") == "document"
+    assert ask(guarded.http_url, "/", headers=basic("root", "toor") | said).status == (200 if leads else 403)
+
+
+def test_a_proxy_may_take_tls_off(plain: acquit.Broker) -> None:
+    host = urlsplit(str(plain.http_url)).netloc
+    path = f"{QUEUES}/proxied"
+    assert ask(plain.http_url, path, "PUT", {}, {"Origin": f"https://{host}"}).status == 201
+    assert ask(plain.http_url, path, "PUT", {}, {"Origin": f"https://{host}0"}).status == 403
+
+
+def test_nothing_may_be_framed_or_taken_for_a_page(plain: acquit.Broker) -> None:
+    for path in ("/", "/console.js", QUEUES, f"{QUEUES}/none", "/healthz", "/nothing", "/metrics"):
+        headers = ask(plain.http_url, path).headers
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "", "[::2]"])
@@ -199,6 +239,90 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out(plain: acquit.Broker) -> Non
     finally:
         for one in crowd:
             one.close()
+
+
+def test_between_two_requests_a_connection_stays() -> None:
+    """Longer than a request may take: scrapers and proxies keep theirs."""
+    with acquit.Broker(config=options(http=Http(port=0, request_timeout_ms=100))) as running:
+        parts = urlsplit(str(running.http_url))
+        kept = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
+        kept.request("GET", "/healthz")
+        assert kept.getresponse().read()
+        with socket.create_connection((parts.hostname, parts.port), TIMEOUT_S) as silent:
+            silent.recv(1)  # it is left after that time, and so would be the other
+        first = kept.sock
+        kept.request("GET", "/healthz")
+        assert kept.getresponse().read()
+        assert kept.sock is first
+        first.sendall(b"GET /healthz HT")
+        assert first.recv(1) == b""
+        kept.close()
+
+
+def test_a_broker_stops_while_requests_are_open() -> None:
+    with acquit.Broker(config=options(http=Http(port=0))) as running:
+        parts = urlsplit(str(running.http_url))
+        begun = [
+            b"",
+            b"GET / HT",
+            b"PUT /api/v1/queues/x HTTP/1.1\r\nHost: localhost\r\nX-Requested-With: x\r\nContent-Length: 9\r\n\r\n{",
+        ]
+        made = [socket.create_connection((parts.hostname, parts.port), TIMEOUT_S) for _ in begun]
+        for one, data in zip(made, begun, strict=True):
+            one.sendall(data)
+        assert ask(running.http_url, "/healthz").status == 200
+    for one in made:
+        try:
+            assert one.recv(1) == b""
+        except ConnectionResetError:
+            pass
+        one.close()
+
+
+def test_few_descriptors_are_shared_with_amqp(tmp_path: Path) -> None:
+    with Served(tmp_path, "[http]\nport = 0\nconnections_max = 1000\n", descriptors=160) as served:
+        parts = urlsplit(str(served.http_url))
+        crowd = []
+        for _ in range(150):
+            crowd.append(socket.create_connection((parts.hostname, parts.port), TIMEOUT_S))
+            crowd[-1].sendall(b"GET /api/v1/queues HT")
+        assert ask(served.http_url, "/healthz").status == 200
+        with acquit.connect(served.url) as connection:
+            connection.session().sender("q").send("x")
+        for one in crowd:
+            one.close()
+
+
+def test_guesses_from_one_address_keep_nobody_waiting() -> None:
+    async def run() -> None:
+        waiting: list[object] = []
+
+        class Busy:
+            server = SimpleNamespace(keys=SimpleNamespace())
+
+            async def ask(self, begin: object) -> str:
+                waiting.append(begin)
+                return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+        logins, keys = Logins(cast("Any", Busy())), cast("Any", object())
+        tasks = [
+            asyncio.create_task(logins._check(keys, b"\0root\0%d" % number, ("10.0.0.1", 5)))
+            for number in range(DECIDING_MAX)
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(waiting) == DECIDING_MAX
+        with pytest.raises(NotIn) as caught:
+            await logins._check(keys, b"\0root\0one more", ("10.0.0.1", 6))
+        assert caught.value.status == 429
+        tasks.append(asyncio.create_task(logins._check(keys, b"\0root\0toor", ("10.9.0.2", 7))))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(waiting) == DECIDING_MAX + 1
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(run())
 
 
 def test_tls(tmp_path: Path) -> None:
