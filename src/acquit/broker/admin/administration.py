@@ -14,7 +14,7 @@ from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.moving import Move
 from acquit.broker.admin.purging import ChosenPurge, Purge
 from acquit.broker.admin.redriving import Redrive, Redriven
-from acquit.broker.admin.schedule import Cancel, Scheduled, all_of, found_by_id, found_by_sequence, listed
+from acquit.broker.admin.schedule import Cancel, Listing, Scheduled, all_of, found_by_id, found_by_sequence
 from acquit.broker.admin.trends import Trends
 from acquit.broker.admin.turns import InTurns
 from acquit.broker.admin.walking import EVERYTHING, choose
@@ -204,9 +204,12 @@ class Administration:
             self._walks.begin(ChosenPurge(self._life, node, choice, actor, purged.finish))
         return purged
 
-    def scheduled(self, queue: str, after: int, limit: int) -> list[Scheduled]:
-        """The next messages of the queue, above this sequence, that wait for their time."""
-        return listed(self._queues.by_name[queue], after, limit)
+    def scheduled(self, queue: str, after: int, limit: int) -> Later[list[Scheduled]]:
+        """Return the next messages of the queue, above this sequence, that wait for their time. Raises
+        RequestFailure."""
+        listing = Listing(self._queues.by_name[queue], after, limit)
+        self._examinations.begin(listing)
+        return listing.result
 
     def examine(
         self, queue: str, *, states: str, after: int, limit: int, selector: str | None

@@ -16,7 +16,7 @@ READ_BYTES_MAX: Final = 16 << 20
 """Bytes of the largest message that READ gives, where the request does not say."""
 
 
-def query_messages(request: ManagementRequest) -> Value | Later[Value]:
+def query_messages(request: ManagementRequest) -> Later[Value]:
     """Return a page of the messages in some state. Without a state: of those that wait for their time."""
     if isinstance(request.body, Mapping) and not {"state", "selector"}.isdisjoint(request.body):
         return _examine(request)
@@ -26,7 +26,11 @@ def query_messages(request: ManagementRequest) -> Value | Later[Value]:
         after, limit = body.get("after", after), body.get("limit", limit)
     if not is_number(after) or not is_number(limit) or not 1 <= limit <= LISTED_MAX:
         raise RequestFailure(400, f"after must be a sequence, and limit a number from 1 to {LISTED_MAX}")
-    rows = [list[Value](message) for message in request.broker.scheduled(queue.name, after, limit)]
+    return request.broker.scheduled(queue.name, after, limit).then(_table_of_scheduled)
+
+
+def _table_of_scheduled(messages: list[Scheduled]) -> Value:
+    rows = [list[Value](message) for message in messages]
     return {"attributeNames": list[Value](Scheduled._fields), "results": list[Value](rows)}
 
 

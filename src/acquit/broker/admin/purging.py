@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from acquit.broker.message import Message
     from acquit.broker.nodes.node import Queue
 
-STEP: Final = 5_000
+STEP: Final = 1_000
+"""Messages that one turn purges: some milliseconds' work."""
 
 
 class Purge:
@@ -71,6 +72,8 @@ class Purge:
 
 class ChosenPurge(Walk):
     """A purge of chosen messages. The queue goes on handing out, chosen ones as well until their turn comes."""
+
+    acted_on = STEP
 
     def __init__(
         self, life: Life, queue: Queue, choice: MessageChoice, actor: int, done: Callable[[int], None]

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from acquit.broker.admin.later import Later
 from acquit.broker.admin.purging import Purge
+from acquit.broker.admin.walking import PASSED
 from acquit.broker.queue import NodeState
 from acquit.ledger.duplicates import window_id
 from acquit.ledger.records import MessageId, decode_id, encode_id
@@ -42,10 +45,33 @@ class Scheduled(NamedTuple):
     """``delivery-time`` or ``redelivery``"""
 
 
-def listed(queue: Queue, after: int, limit: int) -> list[Scheduled]:
-    """The first waiting messages with a sequence above `after`, at most `limit`."""
-    sequences = nsmallest(min(limit, LISTED_MAX), (one for one in queue.scheduled if one > after))
-    return [_describe(queue.scheduled[sequence]) for sequence in sequences]
+class Listing:
+    """A look at the first waiting messages with a sequence above `after`, at most `limit`."""
+
+    ready: Final = True
+    """True: it reads no bodies."""
+
+    def __init__(self, queue: Queue, after: int, limit: int) -> None:
+        self._queue = queue
+        self._after = after
+        self._limit = min(limit, LISTED_MAX)
+        self._sequences: Iterator[int] | None = None
+        self._first: list[int] = []
+        self.result = Later[list[Scheduled]]()
+        """The messages, once they are found."""
+
+    def run(self) -> bool:
+        """Look at some more. True when it has ended."""
+        if self._sequences is None:
+            self._sequences = iter(list(self._queue.scheduled))
+        portion = list(islice(self._sequences, PASSED))
+        above = (sequence for sequence in portion if sequence > self._after)
+        self._first = nsmallest(self._limit, chain(self._first, above))
+        if len(portion) == PASSED:
+            return False
+        scheduled = self._queue.scheduled
+        self.result.finish([_describe(scheduled[sequence]) for sequence in self._first if sequence in scheduled])
+        return True
 
 
 def _describe(message: Message) -> Scheduled:
@@ -95,4 +121,4 @@ def all_of(queue: Queue) -> list[Message]:
     return [message for message in queue.scheduled.values() if not message.came_back]
 
 
-__all__ = ["LISTED_MAX", "Cancel", "Scheduled", "all_of", "found_by_id", "found_by_sequence", "listed"]
+__all__ = ["LISTED_MAX", "Cancel", "Listing", "Scheduled", "all_of", "found_by_id", "found_by_sequence"]

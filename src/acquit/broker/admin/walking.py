@@ -7,9 +7,10 @@ time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from acquit.broker.queue import NodeState
 from acquit.broker.selector import compile_selector
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 STEP: Final = 256
 """Messages that are looked at in one turn, and whose bodies are asked for at once."""
+ACTED_ON: Final = 64
+"""Messages that one turn moves: some milliseconds' work."""
 PASSED: Final = 5_000
 """Messages of which one turn sees that they are not among those which are named."""
 STEP_BYTES: Final = 4 << 20
@@ -54,6 +57,9 @@ def choose(selector: str | None, sequences: frozenset[int] | None, messages_max:
 class Walk:
     """A walk through one queue. Kinds of walks say what is done to a message, and who hears of the end."""
 
+    acted_on: ClassVar = ACTED_ON
+    """Messages that it acts on in one turn, at most."""
+
     def __init__(self, life: Life, source: Queue, choice: MessageChoice, *, reads_bodies: bool = True) -> None:
         """`reads_bodies`: what is done to a message needs its body; otherwise only a selector may."""
         self._life = life
@@ -66,7 +72,7 @@ class Walk:
             self._left = min(len(choice.sequences), len(choice.sequences) if self._left is None else self._left)
         self._messages: Iterator[Message] | None = None
         self._ended = False
-        self._step: list[Message] = []
+        self._step: deque[Message] = deque()
         self._unread: set[Message] = set()
         self._recorded = False
 
@@ -91,18 +97,19 @@ class Walk:
                 for message in tuple(self._unread):
                     self._life.memory.want(message, self._unread.discard)
                 return False
-        messages, self._step = self._step, []
+        acts_left = self.acted_on
         try:
-            for message in messages:
-                if message.state in WAITING and self._left != 0:
-                    self._look_at(message)
+            while self._step and acts_left and self._left != 0:
+                message = self._step.popleft()
+                if message.state in WAITING:
+                    acts_left -= self._look_at(message)
         except StoreFull:
             return self._end("the broker's disk is full")
         self._life.wake(self._source)
         return False
 
-    def _take(self, messages: Iterator[Message]) -> list[Message]:
-        taken: list[Message] = []
+    def _take(self, messages: Iterator[Message]) -> deque[Message]:
+        taken: deque[Message] = deque()
         size = 0
         for _ in range(PASSED):
             message = next(messages, None)
@@ -116,7 +123,8 @@ class Walk:
                     break
         return taken
 
-    def _look_at(self, message: Message) -> None:
+    def _look_at(self, message: Message) -> bool:
+        """Act on a message that is chosen; True if it was."""
         chosen = self._selector is None or self._selector.matches(fields_of(message))
         counts = chosen and self._act_on(message)
         if counts and self._left is not None:
@@ -124,6 +132,7 @@ class Walk:
         only_looked_at = self._reads_bodies and message.state in WAITING and message.durable
         if only_looked_at and self._life.memory.crowded(self._source):
             self._life.memory.drop(message)
+        return chosen
 
     def _is_cut_off(self) -> bool:
         """True if it cannot go on, because a queue is no more."""
@@ -151,4 +160,4 @@ def remembered(queue: Queue) -> Iterator[Message]:
     return chain(queue.backlog.remembered(), list(queue.aside), list(queue.scheduled.values()))
 
 
-__all__ = ["EVERYTHING", "PASSED", "STEP", "WAITING", "MessageChoice", "Walk", "choose", "remembered"]
+__all__ = ["ACTED_ON", "EVERYTHING", "PASSED", "STEP", "WAITING", "MessageChoice", "Walk", "choose", "remembered"]

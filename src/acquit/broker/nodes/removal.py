@@ -133,6 +133,7 @@ class Removal:
             del self._purges[queue]
         if not queue.live and self._queues.record_deleted(queue.number, self._going[queue]):
             del self._going[queue]
+            self._purges.pop(queue, None)  # its last step left nothing, and did not know yet that it was the last
             self._unmarked.discard(queue)
         if queue in self._awaited:
             self._tell(queue)

@@ -8,7 +8,7 @@ import pytest
 
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.purging import STEP as PURGE_STEP
-from acquit.broker.admin.walking import STEP
+from acquit.broker.admin.walking import ACTED_ON, STEP
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError
@@ -198,12 +198,12 @@ def test_no_target_where_none_is_made() -> None:
 
 
 def test_a_move_of_whole_steps_is_answered_although_all_of_it_is_durable_before_its_end() -> None:
-    world, _ = posted("a", *[durable(number) for number in range(STEP)])
+    world, _ = posted("a", *[durable(number) for number in range(ACTED_ON)])
     later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
     while world.sync():  # no turn in between
         pass
     world.carry()
-    assert result(later) == STEP
+    assert result(later) == ACTED_ON
 
 
 def test_many_at_once_cost_a_turn_no_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +233,19 @@ class FakeSelector:
 
     def __init__(self, matches: Callable[[object], bool]) -> None:
         self.matches = matches
+
+
+def test_a_turn_moves_no_more_than_some_milliseconds_take() -> None:
+    world, _ = posted("a", *[durable(number) for number in range(3 * ACTED_ON + 1)])
+    later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
+    moved = []
+    while not moved or moved[-1] < 3 * ACTED_ON + 1:
+        moved.append(counts(world, "b", EventKind.MOVED_IN))
+        world.core.administration.run()
+        assert len(moved) < 10
+    assert moved == [ACTED_ON, 2 * ACTED_ON, 3 * ACTED_ON, 3 * ACTED_ON + 1]
+    world.settle()
+    assert result(later) == 3 * ACTED_ON + 1
 
 
 def test_a_walk_by_sequence_passes_the_others_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,6 +491,16 @@ def test_a_topic_is_deleted_when_its_subscriptions_are() -> None:
         "amqp:resource-deleted"
     }
     assert world.crash().core.snapshot().queues == ()
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_deletion_of_whole_steps_comes_to_an_end(steps: int) -> None:
+    """The last step leaves nothing, and the queue is gone before there is another: the loop must not go on for ever."""
+    world, _ = posted("q", *[durable("") for _ in range(steps * PURGE_STEP)])
+    world.core.administration.delete("q", None)
+    world.settle()
+    assert not world.core.turn(world.now_us)
+    assert "q" not in world.core.queues.by_name
 
 
 @pytest.mark.parametrize("operation", ["delete", "purge"])

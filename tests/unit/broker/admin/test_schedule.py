@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from acquit.broker.admin import purging
+from acquit.broker.admin import purging, schedule
 from acquit.broker.admin.purging import STEP
 from acquit.broker.admin.schedule import LISTED_MAX
 from acquit.protocol.constants import ACCEPTED
@@ -209,3 +209,16 @@ def test_what_has_become_available_meanwhile_is_delivered_and_not_counted(monkey
     later.when_finished(told.append)
     assert told == [3 - len(client.bodies(link))]
     assert client.bodies(link)
+
+
+def test_a_long_list_is_looked_through_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "PASSED", 4)
+    world, _ = posted("q", *[later(n) for n in range(10)])
+    sequences = sorted(world.core.queues.by_name["q"].scheduled)
+    listing = world.core.administration.scheduled("q", sequences[1], 3)
+    told: list[list[int]] = []
+    listing.when_finished(lambda found: told.append([one.sequence for one in found]))  # type: ignore[union-attr]
+    turns = 0
+    while world.core.administration.run():
+        turns += 1
+    assert (told, turns) == ([sequences[2:5]], 1)
