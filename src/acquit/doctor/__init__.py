@@ -26,7 +26,7 @@ def examine(data: Path, config: Path | None = None) -> Iterator[Diagnosis]:
     try:
         options, keys = load(config, options, data)
     except ConfigurationError as error:
-        checked = [problem("configuration", str(error), "mend this key: the broker would not start")]
+        checked = [problem("configuration", str(error), "mend it: the broker would not start")]
     else:
         checked = list(settings.examine(config, options, keys))
     yield from machine.examine(options)
