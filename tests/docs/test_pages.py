@@ -67,10 +67,10 @@ def test_python_blocks(page: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_tutorial_of_spark_starts_its_own(tmp_path: Path) -> None:
     """Elsewhere its blocks run in the session of all tests, and a newcomer has none."""
-    run_program(ROOT / "docs" / "spark-tutorial.md", "staged", tmp_path)
+    run_program(ROOT / "docs" / "spark-tutorial.md", "staged", tmp_path, limit_s=300)
 
 
-def run_program(page: Path, how: str, folder: Path) -> None:
+def run_program(page: Path, how: str, folder: Path, *, limit_s: int = 100) -> None:
     # Blank lines in place of the prose, so that a traceback names the line of the page.
     program = ""
     for block in blocks(page, how):
@@ -84,7 +84,7 @@ def run_program(page: Path, how: str, folder: Path) -> None:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=limit_s,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,8 +15,8 @@ from typing import Final, NoReturn
 __all__ = ["main"]
 
 _YOUNG_MAX: Final = 50_000
-"""Objects that are made before the garbage collector looks at them, as in the broker. With Python's own 700 it goes through
-what is being imported a hundred times, for a tenth of the time of `acquit queues`."""
+"""Objects that are made before the garbage collector looks at them, as in the broker. With Python's own 700 it goes
+through what is being imported a hundred times, for a tenth of the time of `acquit queues`."""
 
 
 def main() -> NoReturn:
