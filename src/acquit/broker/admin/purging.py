@@ -35,7 +35,8 @@ class Purge:
         self._actor = actor
         self._done = done
         self._durable = False
-        self._count = 0
+        self.count = 0
+        """Messages purged so far."""
         self._states: tuple[NodeState, ...] = WAITING
         self._messages: Iterator[Message] | None = None
 
@@ -49,14 +50,14 @@ class Purge:
             if message.state in self._states:
                 self._durable = self._durable or message.durable
                 self._life.apply(message, NodeEvent.PURGE, actor=self._actor)
-                self._count += 1
+                self.count += 1
         if not left:
             return False
         self._finish()
         if self._done is not None and self._durable:
-            self._life.scribe.once_durable(self._done, self._count)
+            self._life.scribe.once_durable(self._done, self.count)
         elif self._done is not None:
-            self._done(self._count)
+            self._done(self.count)
         return True
 
     def _begin(self) -> Iterator[Message]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.admin.purging import Purge
+from acquit.broker.admin.purging import STEP, Purge
 from acquit.broker.nodes.node import Queue
 from acquit.errors import StoreFull
 from acquit.ledger.records import QueueFlag
@@ -52,6 +52,8 @@ class Removal:
         self._going: dict[Queue, int] = {}
         """With who asked."""
         self._purges: dict[Queue, Purge] = {}
+        self._left = STEP
+        """Messages that may still be purged in this turn, of all these queues together."""
         self._unmarked: set[Queue] = set()
         """Those that the journal is still to be told of."""
         self._awaited: dict[Queue, Callable[[Queue], None]] = {}
@@ -118,25 +120,33 @@ class Removal:
 
     def run(self) -> bool:
         """Go on with what has been begun. True if there is more that can be done at once."""
+        self._left = STEP
         for queue in list(self._going):
             self._step(queue)
         self._topics.record_deleted()
-        return bool(self._purges)
+        return bool(self._purges) or self._left <= 0
 
     def _step(self, queue: Queue) -> None:
         if queue in self._unmarked:
             self._mark(queue)
-        purge = self._purges.get(queue)
-        if purge is None and (queue.available or queue.scheduled):
-            purge = self._purges[queue] = Purge(self._life, queue, self._going[queue])
-        if purge is not None and purge.run():
-            del self._purges[queue]
+        if self._left > 0:
+            self._purge(queue)
         if not queue.live and self._queues.record_deleted(queue.number, self._going[queue]):
             del self._going[queue]
             self._purges.pop(queue, None)  # its last step left nothing, and did not know yet that it was the last
             self._unmarked.discard(queue)
         if queue in self._awaited:
             self._tell(queue)
+
+    def _purge(self, queue: Queue) -> None:
+        purge = self._purges.get(queue)
+        if purge is None and (queue.available or queue.scheduled):
+            purge = self._purges[queue] = Purge(self._life, queue, self._going[queue])
+        if purge is not None:
+            before = purge.count
+            if purge.run():
+                del self._purges[queue]
+            self._left -= purge.count - before
 
     def _tell(self, queue: Queue) -> None:
         held_alone = queue.live and queue.live == queue.acquired and queue not in self._unmarked

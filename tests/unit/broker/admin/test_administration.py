@@ -503,6 +503,32 @@ def test_a_deletion_of_whole_steps_comes_to_an_end(steps: int) -> None:
     assert "q" not in world.core.queues.by_name
 
 
+def test_a_topic_of_many_queues_is_deleted_in_bounded_turns() -> None:
+    world = World()
+    client = world.client()
+    subscribers = [client.subscriber("t", f"s{number}", credit=0) for number in range(5)]
+    world.settle()
+    client.post_all(client.publisher("t"), *[Message("x") for _ in range(PURGE_STEP // 2)])
+    queues = list(world.core.topics.by_address["t"].queues)
+    assert [queue.live for queue in queues] == [PURGE_STEP // 2] * 5
+
+    def purged() -> int:
+        return sum(queue.counts[EventKind.PURGED] for queue in queues)
+
+    deleted = world.core.administration.delete("t", "ada")
+    before, most = 0, 0
+    while more := purged() - before:
+        before, most = purged(), max(most, more)
+        world.core.removal.run()
+    assert (most, before) == (PURGE_STEP, 5 * PURGE_STEP // 2)
+    world.settle()
+    assert result(deleted) == "t"
+    assert {str(client.detached[link].error.condition) for link in subscribers} == {  # type: ignore[union-attr]
+        "amqp:resource-deleted"
+    }
+    assert list(world.crash().core.queues.by_name) == []
+
+
 @pytest.mark.parametrize("operation", ["delete", "purge"])
 def test_what_the_disk_does_not_take_is_not_said_to_be_done(operation: str) -> None:
     disk = FaultyDisk()
