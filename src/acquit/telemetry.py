@@ -67,7 +67,7 @@ class OpenTelemetry:
         self._propagator = propagator
         self._tracer = trace.get_tracer("acquit", version(), tracer_provider)
 
-    # -- `acquit.client.tracing.Tracer` --------------------------------------------------------------------------------
+    # -- `acquit.client.tracing.Tracer`, and `acquit.spark.tracing.BatchTracer` ----------------------------------------
 
     def begin_send(self, message: Message, address: str | None, where: str) -> tuple[Message, _SendSpan]:
         """Begin a *send* span, and put its context into a copy of the message."""
@@ -91,6 +91,19 @@ class OpenTelemetry:
             kind=SpanKind.CONSUMER,
             attributes=_attributes("receive", "receive", address, where, message),
             links=_links(self._context_of(message)),
+        ).end()
+
+    def received_together(self, messages: Sequence[Message], address: str, where: str, since_ns: int) -> None:
+        """Record one *receive* span of messages that were taken together, from `since_ns` (since the epoch) until now.
+        It links to the first `LINKS_MAX` of them that have a context."""
+        attributes = _attributes("receive", "receive", address, where, messages[0] if len(messages) == 1 else None)
+        attributes["messaging.batch.message_count"] = len(messages)
+        self._tracer.start_span(
+            _name("receive", address),
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            links=[link for message in messages[:LINKS_MAX] for link in _links(self._context_of(message))],
+            start_time=since_ns,
         ).end()
 
     @contextmanager

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 from uuid import UUID
 
-from acquit.client.blocking import Connection, ReceivedMessage, Receiver, Session
+from acquit.client.blocking import Connection, Receipt, ReceivedMessage, Receiver, Session
 from acquit.client.receipts import ReceiptStatus
 from acquit.errors import (
     AcquitError,
@@ -30,13 +30,13 @@ from acquit.errors import (
     LinkDetached,
 )
 from acquit.protocol.constants import ACCEPTED, RELEASED
-from acquit.protocol.definitions import AmqpCondition, Error, Rejected
-from acquit.protocol.delivery import Outcome as WireOutcome
+from acquit.protocol.definitions import Accepted, AmqpCondition, Error, Rejected
 from acquit.protocol.extensions import LAST_SEQUENCE, SEQUENCE
 from acquit.spark.beforehand import check_beforehand
 from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently, portion_filter
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Outcome, Poison, Received
+from acquit.spark.tracing import load_tracer
 
 logger = logging.getLogger("acquit.spark")
 
@@ -52,7 +52,7 @@ _PREFETCH_BYTES_MAX: Final = (1 << 31) - 1
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
 _NO_FILTER: Final = "does not apply the filter"
 """What our client says where a broker has not granted a filter."""
-_OUTCOMES: Final[dict[Outcome, WireOutcome]] = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
+_OUTCOMES: Final[dict[Outcome, Accepted | Rejected]] = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
 
 
 def check_poison(options: SourceOptions, broker: UUID | None) -> None:
@@ -106,10 +106,12 @@ class QueueDrain:
         self._answer_s = options.ack_timeout_ms / 1000
         self._lot_bytes = min(_LOT_BYTES, bytes_max)
         self._received = 0
+        self._tracer = None if options.tracer is None else load_tracer(options.tracer)
         self.exhausted = False
 
     def receive(self, rows_max: int) -> Sequence[Received]:
         """See `Drain`. Raises EndpointError when the link ends before the first message: then there is a reason."""
+        since_ns = 0 if self._tracer is None else time.time_ns()
         try:
             messages = self._receive(rows_max)
         except EndpointError as error:
@@ -120,6 +122,8 @@ class QueueDrain:
             self.exhausted = False
             return []
         self._received += len(messages)
+        if self._tracer is not None and messages:
+            self._tracer.received_together(messages, self._address, messages[0].receiver.session.core.where, since_ns)
         return messages
 
     def _receive(self, rows_max: int) -> list[ReceivedMessage]:
@@ -166,7 +170,7 @@ class QueueDrain:
         """See `Drain`: one call and one frame or few for each outcome."""
         try:
             receipts = [
-                self._session.settle(cast(Sequence[ReceivedMessage], messages), _OUTCOMES[outcome], sync=False)
+                self._settle(cast(Sequence[ReceivedMessage], messages), _OUTCOMES[outcome])
                 for outcome, messages in outcomes.items()
             ]
             status = max((receipt.result() for receipt in receipts), default=ReceiptStatus.APPLIED)
@@ -176,6 +180,12 @@ class QueueDrain:
         if status > ReceiptStatus.ANSWERED:
             logger.info("settlements at %s: %s; what comes again is recognised", self._address, status.name)
         return status <= ReceiptStatus.ANSWERED
+
+    def _settle(self, messages: Sequence[ReceivedMessage], outcome: Accepted | Rejected) -> Receipt:
+        receipt = self._session.settle(messages, outcome, sync=False)
+        if self._tracer is not None and messages:
+            self._tracer.settled(messages, self._address, outcome, receipt, messages[0].receiver.session.core.where)
+        return receipt
 
     def detach(self) -> None:
         """See `Drain`."""

@@ -21,6 +21,7 @@ from acquit.spark.options import (
 from acquit.spark.read_options import READ_OPTIONS, ReadOptions, poison_option
 from acquit.spark.spool import MissingIdentity, Poison, RetentionOptions
 from acquit.spark.spool.places import read_place
+from acquit.spark.tracing import read_tracer
 
 MESSAGES_MAX: Final = 100_000_000
 """In a batch. A link's credit has 32 bits (2.6.7)."""
@@ -42,6 +43,7 @@ class SourceOptions(ReadOptions):
     identity_retention_ms: int = RetentionOptions().identity_retention_ms
     identity_limit: int = RetentionOptions().identity_limit
     reject_is_dead_letter: bool = False
+    tracer: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -117,5 +119,12 @@ OPTIONS: Final = (
         "reject_is_dead_letter",
         read_truth,
         "with poison = reject on a broker that is not acquit: true says that it dead-letters what is rejected",
+    ),
+    Option(
+        "tracer",
+        "tracer",
+        read_tracer,
+        "module:function, which each worker calls once, and which returns acquit.telemetry.OpenTelemetry(...): spans "
+        "of what is taken and settled",
     ),
 )

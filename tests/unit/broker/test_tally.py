@@ -8,6 +8,7 @@ import pytest
 
 from acquit.broker.durations import STAY_BOUNDS_S, DurationsSnapshot
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.queue import Ending, Verdict
 from acquit.broker.snapshots import QUEUE_FIGURES, queue_figures
 from acquit.broker.tally import HOLD_ENDS, RUNS_SKIPPED, TALLY_FIGURES, HoldEnd, QueueTally
 from acquit.ledger.events import EventKind
@@ -148,6 +149,7 @@ def test_a_presettled_link_redelivers_too_and_holds_nothing() -> None:
     world.settle()
     assert (tally(world).acquired, tally(world).redelivered) == (3, 1)
     assert sum(tally(world).held.counts) == 1
+    assert [consumer.timed for consumer in world.core.queues.by_name["q"].consumers] == [None, None]
     assert sum(tally(world).in_queue.counts) == 3
 
 
@@ -248,6 +250,22 @@ def test_reading_where_messages_stay_is_counted() -> None:
     assert tally(world).read == counts[EventKind.READ] == 1
 
 
+@pytest.mark.parametrize("verdict", list(Verdict))
+@pytest.mark.parametrize("ending", list(Ending))
+def test_what_a_link_said_counts_and_else_how_it_ended(verdict: Verdict, ending: Ending) -> None:
+    found = QueueTally()
+    found.end(verdict, ending)
+    names = {
+        Ending.SETTLED: verdict.name.lower(),
+        Ending.DETACHED: "detached",
+        Ending.ENDED_HERE: "detached",
+        Ending.CONNECTION_LOST: "connection_lost",
+        Ending.RESTARTED: "connection_lost",
+        Ending.LOCK_EXPIRED: "lock_expired",
+    }
+    assert found.ended == [int(name == names[ending]) for name in HOLD_ENDS]
+
+
 def test_names_are_those_of_the_ends() -> None:
     assert len(QueueTally().ended) == len(HOLD_ENDS) == len(HoldEnd)
 
@@ -261,7 +279,7 @@ def test_the_time_to_durable_ends_with_the_sync() -> None:
     world.carry()
     assert sum(world.core.postings.counts) == 0
     world.now_us += SECOND_US
-    world.settle()
+    assert world.sync()  # the core has had no turn since: the time is that of the sync
     assert (sum(world.core.postings.counts), world.core.postings.sum_s) == (2, pytest.approx(2.0))
     client.post(sender, durable(b"3", ttl_ms=60_000))
     world.carry()
