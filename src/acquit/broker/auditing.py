@@ -1,10 +1,16 @@
 """The audit of a broker: what operators did, what they were refused, and whom it did not let in.
 
 Each is a line in the journal (`ledger.records.AuditLine`), where it stands in the order of what happened to messages,
-and one of the log. Whoever is refused can be so as often as it likes: of more than `LINES_PER_S` refusals in a second
-only the number is recorded. What a user does is counted apart from these, and from what others do, so that nobody can
-hide it behind a flood. Where the disk is full nothing is recorded, for what room there is belongs to messages; how much
-that was is, when there is room again.
+and one of the log. What a user does is recorded at once, and counted apart from what others do and from refusals, so
+that nobody can hide it behind a flood: of more than `LINES_PER_S` lines of one user in a second only the number is
+recorded.
+
+A refusal costs him who is refused nothing, and a batch of its own would cost the journal a block and a sync. So
+refusals are recorded once a second, together, and in the long run no more than `REFUSALS_PER_S`: whoever knocks for
+days fills no disk, and pushes no older segment out of the archive. A crash can take those of the last second with it.
+
+Where the disk is full nothing is recorded, for what room there is belongs to messages; how much that was is, when
+there is room again.
 """
 
 from __future__ import annotations
@@ -20,8 +26,10 @@ if TYPE_CHECKING:
     from acquit.broker.scribe import Scribe
 
 LINES_PER_S: Final = 20
-"""Lines of one user that are recorded between two ticks, and refusals of everybody."""
-TOO_MANY: Final = f"more than {LINES_PER_S} in a second, or no room"
+"""Lines of one user that are recorded between two ticks, and refusals of everybody after a quiet time."""
+REFUSALS_PER_S: Final = 2
+"""Refusals that are recorded between two ticks in the long run."""
+TOO_MANY: Final = "more than there is room for"
 """The reason for which lines are suppressed."""
 TEXT_MAX: Final = 256
 """Characters of each text in a line."""
@@ -40,7 +48,9 @@ class Auditor:
     def __init__(self, scribe: Scribe) -> None:
         self._scribe = scribe
         self._lines: Counter[str | None] = Counter()
-        """Lines since the last tick, by the user who did something; None: refusals."""
+        """Lines since the last tick, by the user who did something; None: refusals, as far as they count still."""
+        self._refusals: list[AuditLine] = []
+        """Refusals since the last tick."""
         self._suppressed: Counter[str | None] = Counter()
         """Lines that are not recorded, by the same."""
         self.tell: Tell = _nobody
@@ -53,31 +63,39 @@ class Auditor:
         self._take(None if refused else user or "", action, user, peer, target, result)
 
     def refused(self, action: str, user: str | None, peer: str, target: str, result: str) -> None:
-        """Record that somebody was not let in, unless too many were since the last tick."""
+        """Record that somebody was not let in, at the next tick, unless too many were before."""
         self._take(None, action, user, peer, target, result)
 
     def tick(self) -> None:
-        """Take lines again, and record how many were too many. Each second or so."""
-        self._lines.clear()
+        """Record what was refused and how many lines were too many, and take lines again. Each second or so."""
+        refusals, self._refusals = self._refusals, []
+        for line in refusals:
+            self._write(None, line)
+        still = max(0, self._lines[None] - REFUSALS_PER_S)
+        self._lines = Counter({None: still})
         suppressed, self._suppressed = self._suppressed, Counter()
         for by, count in suppressed.items():
-            self._write(by, "suppressed", by, "", "", TOO_MANY, count=count)
+            self._write(by, AuditLine(self._scribe.time_us, "suppressed", by or "", "", "", TOO_MANY, count))
 
-    def _take(self, by: str | None, action: str, user: str | None, peer: str, target: str, result: str) -> None:
-        self._lines[by] += 1
-        if self._lines[by] > LINES_PER_S:
+    def _take(self, by: str | None, *given: str | None) -> None:
+        if self._lines[by] >= LINES_PER_S:
             self._suppressed[by] += 1
+            return
+        self._lines[by] += 1
+        action, user, peer, target, result = ((text or "")[:TEXT_MAX] for text in given)
+        line = AuditLine(self._scribe.time_us, action, user, peer, target, result)
+        if by is None:
+            self._refusals.append(line)
         else:
-            self._write(by, action, user, peer, target, result)
+            self._write(by, line)
 
-    def _write(self, by: str | None, action: str, user: str | None, *others: str, count: int = 1) -> None:
+    def _write(self, by: str | None, line: AuditLine) -> None:
         try:
             if self._scribe.journal.full:
                 raise StoreFull("no room for the audit")
-            action, user, peer, target, result = (text[:TEXT_MAX] for text in (action, user or "", *others))
-            self._scribe.recorder.append(AuditLine(self._scribe.time_us, action, user, peer, target, result, count))
+            self._scribe.recorder.append(line)
         except StoreFull:
-            self._suppressed[by] += count
+            self._suppressed[by] += line.count
 
 
-__all__ = ["LINES_PER_S", "TEXT_MAX", "TOO_MANY", "Auditor"]
+__all__ = ["LINES_PER_S", "REFUSALS_PER_S", "TEXT_MAX", "TOO_MANY", "Auditor"]

@@ -436,6 +436,7 @@ class Core:
                 queue.counts[EventKind.LOST_VOLATILE] += lost
                 self.scribe.count_volatile(queue, EventKind.LOST_VOLATILE, lost)
         self.scribe.write_counters()
+        self.auditor.tick()
 
     # -- what is to be done -------------------------------------------------------------------------------------------
 
