@@ -26,6 +26,7 @@ from tests.interop.java import PeerMissing, in_ci
 from tests.interop.observations import Observer, Recorder
 from tests.interop.peer import PEERS, Peer
 from tests.interop.qpid_jms import Jms
+from tests.support.chromium import Tab, browsing, find_chromium
 
 CONFIG = """
 [connection]
@@ -417,3 +418,15 @@ def observe(request: pytest.FixtureRequest, recorder: Recorder) -> Observer:
     """To say what the broker of this test was seen to do."""
     names = {"foreign", "mortal_foreign"} & set(request.fixturenames)
     return Observer(recorder, request.getfixturevalue(names.pop()), request.node.nodeid)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A tab of a Chromium of its own."""
+    found = find_chromium()
+    if found is None:
+        if in_ci():
+            pytest.fail("no Chromium here, and in CI there must be one")
+        pytest.skip("no Chromium here")
+    with browsing(found, tmp_path_factory.mktemp("profile")) as tab:
+        yield tab

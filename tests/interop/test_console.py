@@ -10,8 +10,7 @@ import pytest
 
 import acquit
 from acquit.broker.configuration import parse_options
-from tests.interop.java import in_ci
-from tests.support.chromium import Tab, browsing, find_chromium
+from tests.support.chromium import Tab
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -36,17 +35,6 @@ manage = ["#"]
 [security.roles.reader]
 browse = ["orders"]
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    found = find_chromium()
-    if found is None:
-        if in_ci():
-            pytest.fail("no Chromium here, and in CI there must be one")
-        pytest.skip("no Chromium here")
-    with browsing(found, tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
 
 
 @pytest.fixture

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from acquit.spark.audit.reconciled import Example, Finding
 from acquit.spark.report import Choice, page_of, render
-from tests.interop.java import in_ci
 from tests.support.audit_tables import BROKER, START, Row, account_of, balanced, day, minute, reconciliation, tables
-from tests.support.chromium import Tab, browsing, find_chromium
+from tests.support.chromium import Tab
 
 HOSTILE = "<script>document.title = 'ran'</script><img src=http://127.0.0.1:9/x onerror=alert(1)>"
 LONG = "invoices" * 30
 OTHER = "0a1b2c3d-1111-4222-8333-944455566677"
 
 
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    browser = find_chromium()
-    if browser is None:
-        if in_ci():
-            pytest.fail("no Chromium here, and in CI there must be one")
-        pytest.skip("no Chromium here")
-    with browsing(browser, tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
+@pytest.fixture
+def tab(browser: Tab) -> Tab:
+    return browser
 
 
 def full_page() -> str:

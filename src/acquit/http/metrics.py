@@ -219,6 +219,8 @@ def _tallied(rows: Mapping[str, _Row]) -> Iterator[Metric]:
         histogram = HistogramMetricFamily(name, text, labels=("queue",))
         for queue, row in rows.items():
             counts = tuple(int(row[f"{attribute}_{place}"]) for place in range(len(STAY_BOUNDS_S) + 1))
+            if not any(counts):
+                continue  # most queues of many are idle, and a histogram is fifteen series
             sum_s = row[f"{attribute}_s"]
             histogram.add_metric((queue,), _buckets(DurationsSnapshot(STAY_BOUNDS_S, counts, sum_s)), sum_s)
         yield histogram

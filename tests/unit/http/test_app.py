@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -217,6 +222,69 @@ def test_the_document_is_openapi_and_has_every_route(broker: acquit.Broker) -> N
         for one in methods.values():
             assert "422" not in one["responses"], "nothing is answered with that"
     assert json.dumps(document).count('"$ref"') > 10
+
+
+def tool(name: str, *arguments: str, folder: Path) -> None:
+    """Run a program of the environment that the tests run in."""
+    scripts = sysconfig.get_path("scripts")
+    environment = os.environ | {"PATH": os.pathsep.join((scripts, os.environ.get("PATH", "")))}
+    command = [str(Path(scripts) / name), *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
+
+
+def test_a_generated_client_speaks_to_the_broker(
+    broker: acquit.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another's generator, which has nothing to complain of; its types are those of the answers."""
+    (tmp_path / "openapi.json").write_text(ask(broker.http_url, f"{API}/openapi.json").text)
+    given = ("--path", "openapi.json", "--output-path", "generated_client", "--meta", "none", "--fail-on-warning")
+    tool("openapi-python-client", "generate", *given, folder=tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    generated = importlib.import_module("generated_client")
+    create, purge, query, read = (
+        importlib.import_module(f"generated_client.api.queues.{name}")
+        for name in ("create_queues", "purge_queues", "query_queues", "read_queues")
+    )
+    body = importlib.import_module("generated_client.models").NewQueue()
+    headers = {"X-Requested-With": "generated"}
+    with generated.Client(base_url=str(broker.http_url), headers=headers) as client:
+        assert create.sync(name="generated/one", client=client, body=body).name == "generated/one"
+        assert read.sync(name="generated/one", client=client).depth == 0
+        page = query.sync(client=client, contains="generated/")
+        assert [(row.name, row.troubles) for row in page.items] == [("generated/one", [])]
+        assert purge.sync(name="generated/one", client=client).purged == 0
+        assert read.sync(name="nobody", client=client).detail == "there is no queue 'nobody'"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "generated_client"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("config", ["", '[parameters]\nname = "orders"\n'], ids=["any-name", "one-queue"])
+def test_what_the_document_says_is_what_is_answered(tmp_path: Path, config: str) -> None:
+    """Thousands of requests that fit the document, and such that do not: no answer is one that it does not have."""
+    (tmp_path / "schemathesis.toml").write_text(config)
+    checks = (
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+    )
+    with acquit.Broker(http_port=0, config=BrokerOptions.small()) as running:
+        post(running, "orders", *(str(number) for number in range(20)))
+        url = str(running.http_url)
+        tool(
+            "schemathesis",
+            *("--config-file", "schemathesis.toml", "run", f"{url}{API}/openapi.json", "--url", url, "--seed", "1"),
+            *("--header", "X-Requested-With: x", "--max-examples", "25", "--phases", "coverage,fuzzing"),
+            *("--checks", ",".join(checks)),
+            *(("--exclude-operation-id", "delete_queues", "--include-path-regex", "queues/") if config else ()),
+            folder=tmp_path,
+        )
+        assert ask(url, f"{API}/queues/orders").json["depth"] <= 20 if config else True
 
 
 def test_every_operation_that_there_is_has_a_route_or_waits_for_one() -> None:
