@@ -280,7 +280,8 @@ def test_a_broker_stops_while_requests_are_open() -> None:
 
 
 def test_few_descriptors_are_shared_with_amqp(tmp_path: Path) -> None:
-    with Served(tmp_path, "[http]\nport = 0\nconnections_max = 1000\n", descriptors=160) as served:
+    patient = "[http]\nport = 0\nconnections_max = 1000\nrequest_timeout_ms = 3_600_000\n"
+    with Served(tmp_path, patient, descriptors=160) as served:
         parts = urlsplit(str(served.http_url))
         crowd = []
         for _ in range(150):
