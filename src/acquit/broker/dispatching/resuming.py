@@ -65,6 +65,8 @@ class Resuming:
             return
         complete = link.remote_attach is None or not link.remote_attach.incomplete_unsettled
         left = TURN_MAX
+        said: list[Delivery] = []
+        outcome: object = None
         while resuming and link.sendable:
             if not left:
                 self._unfinished[consumer] = None
@@ -80,24 +82,30 @@ class Resuming:
             resuming.popleft()
             if what is ResumeAction.WAIT:
                 continue  # it stays suspended until the peer's next map names it
-            if message is not None:
-                self._resume(consumer, tag, theirs, what is ResumeAction.RESUME, what in _WHOLE)
+            if message is not None and what in _WHOLE:
+                self._resume(consumer, tag, what is ResumeAction.RESUME)
+            elif message is not None:  # its outcome came with the peer's map, as if by a disposition just now
+                if said and outcome != theirs:
+                    self._heard(consumer, said, outcome, False)  # type: ignore[arg-type]
+                    said = []
+                said.append(self._resume(consumer, tag, True, with_message=False))
+                outcome = theirs
             elif ours is not MISSING:
                 self._tell(consumer, terminus, tag, ours, what)
+        if said:
+            self._heard(consumer, said, outcome, False)  # type: ignore[arg-type]  # `resumption` has looked at it
         self._life.touch(link.session.connection)
         if not resuming:
             consumer.stand_in_line()
             self._life.wake(consumer.queue)
 
-    def _resume(self, consumer: Consumer, tag: bytes, theirs: object, resume: bool, with_message: bool) -> None:
+    def _resume(self, consumer: Consumer, tag: bytes, resume: bool, *, with_message: bool = True) -> Delivery:
         assert consumer.resumable is not None
         message = self._termini.resume(consumer.resumable, consumer, tag)
         assert message is not None
         self._bind_group(message, consumer)
         payload = self._sending.payload(message) if with_message else b""
-        delivery = self._sending.send_acquired(consumer, message, tag, payload, resume=resume or not with_message)
-        if not with_message:  # its outcome came with the peer's map, as if by a disposition just now
-            self._heard(consumer, [delivery], theirs, False)  # type: ignore[arg-type]  # `resumption` has looked at it
+        return self._sending.send_acquired(consumer, message, tag, payload, resume=resume)
 
     @staticmethod
     def _bind_group(message: Message, consumer: Consumer) -> None:
