@@ -141,6 +141,20 @@ MISTAKES: tuple[Planted, ...] = (
         "        terminus.since_ms = max(1, self._scribe.time_us // 1000)\n        self._give_back(terminus)\n",
     ),
     _one(
+        "taken forgotten with the answer",
+        "a receiver hears that its outcome was not performed, also when the answer is lost with the connection",
+        "broker/links/termini.py",
+        "(settled or taken[one.tag] == state)",
+        "True",
+    ),
+    _one(
+        "failed rejection forgotten",
+        "a rejection that became a failed attempt is told as the link comes back",
+        "broker/outcomes/settling.py",
+        "            if otherwise and consumer.resumable is not None:\n",
+        "            if False:\n",
+    ),
+    _one(
         "refusal that ends a terminus",
         "what a terminus holds stays there when its link is refused as it comes back",
         "broker/links/receivers.py",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from acquit.broker.links.terminus import SourceTerminus
 from acquit.testing.simulation.disk import BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -220,6 +221,25 @@ def cut_in_a_commit(world: World) -> bool:
     return True
 
 
+def cut_over_a_taken_message(world: World) -> bool:
+    """A receiver that resumes hears no more, just after a message was taken from it, and its connection is gone: what
+    it says of the message is answered, and the answer is lost."""
+    server = world.server if state_of(world.server) != "down" else None
+    core = getattr(server, "_core", None)
+    if core is None:
+        return False
+    holding = {
+        name.container
+        for name, terminus in core._termini._by_name.items()
+        if isinstance(terminus, SourceTerminus) and terminus.taken and terminus.attached is not None
+    }
+    links = [link for link in world.network.links if not link.is_cut and link.client.process.name in holding]
+    if not links:
+        return False
+    _deafen(world, world.fault_rng.choice(links).client, (0.1, 0.5, 1.0))
+    return True
+
+
 def deafen(world: World) -> bool:
     """Nothing of a direction arrives any more, and the other goes on; in the end the connection is gone."""
     link = _some_link(world)
@@ -299,6 +319,7 @@ FAULTS: Final = {
         Fault(cut, 6, "network"),
         Fault(cut_in_a_transaction, 6, "network", "somebody has posted in a transaction"),
         Fault(cut_in_a_commit, 5, "network", "a commit is under way"),
+        Fault(cut_over_a_taken_message, 5, "network", "a message was taken from a receiver that resumes"),
         Fault(deafen, 2, "network"),
         Fault(half_close, 1, "network"),
         Fault(hold_up, 2, "network"),
