@@ -1,6 +1,7 @@
 """The broker beside other brokers, in one run and in turns: messages a second, and latency, and where we fall short.
 
     python benchmarks/bench_peers.py [--short] [--rounds N] [--peers artemis,rabbitmq] [--cases TEXT] [--json FILE]
+                                    [--page docs/speed.md]
 
 `benchmarks/amqpload.c` (raw AMQP 1.0 over one sending and one receiving connection for each pair, credit 500) is built
 with the machine's `cc`. Each broker is a process of its own with its data in a folder of its own on one disk: `acquit
@@ -20,6 +21,8 @@ import argparse
 import contextlib
 import importlib
 import json
+import os
+import platform
 import re
 import statistics
 import subprocess
@@ -39,6 +42,7 @@ WARM_MESSAGES: Final = 300_000
 QUEUE: Final = "bench"
 PAIRS: Final = 10
 RUN_S_MAX: Final = 600
+MARKS: Final = ("<!-- made by benchmarks/bench_peers.py -->", "<!-- so far -->")
 
 
 @dataclass(frozen=True)
@@ -237,6 +241,31 @@ def table(contestants: list[Contestant], cases: list[Case]) -> int:
     return missed
 
 
+def markdown(contestants: list[Contestant], cases: list[Case], rounds: int) -> str:
+    """Return the table as the page has it."""
+    us, *others = contestants
+    beside = next((one for one in others if one.name == BESIDE), None)
+    lines = [
+        f"| median of {rounds} (lowest to highest) | {' | '.join(one.name for one in contestants)} | beside {BESIDE} |",
+        "|---|" + "---|" * (len(contestants) + 1),
+    ]
+    for name, less, claim in rows(contestants, cases):
+        cells = []
+        for one in contestants:
+            figures = [figure / 1000 for figure in one.figures[name]] if less else one.figures[name]
+            shape = ",.2f" if less else ",.0f"
+            cells.append(
+                f"{statistics.median(figures):{shape}} ({min(figures):{shape}} to {max(figures):{shape}})".strip()
+            )
+        found = ratio(us.figures[name], beside.figures[name], less=less) if beside is not None else 0.0
+        short = f"**{found:.2f}** of {claim:g}" if found < claim else f"{found:.2f}"
+        lines.append(f"| {name}, {'ms' if less else 'messages/s'} | {' | '.join(cells)} | {short} |")
+    memory = " | ".join(f"{peak_mib(one.pid):,.0f}" for one in contestants)
+    lines.append(f"| peak resident memory, MiB | {memory} | |")
+    said = ", ".join(one.product for one in contestants)
+    return "\n".join([*lines, "", f"{said}; {os.cpu_count()} CPUs, Python {platform.python_version()}.", ""])
+
+
 def main() -> int:
     """Run the rounds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -245,6 +274,7 @@ def main() -> int:
     parser.add_argument("--peers", default="artemis,rabbitmq", help="which, or none")
     parser.add_argument("--cases", default="", help="those whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="put the table there, between its two marks")
     arguments = parser.parse_args()
     rounds, share = (1, 0.02) if arguments.short else (arguments.rounds, 1.0)
     cases = [case for case in CASES if arguments.cases in case.name]
@@ -260,6 +290,11 @@ def main() -> int:
                 print(f"{peer} is missing: {missing}", file=sys.stderr)
         measure(contestants, program, cases, rounds, share)
         missed = table(contestants, cases)
+        if arguments.page is not None:
+            before, _, rest = arguments.page.read_text().partition(MARKS[0])
+            after = rest.partition(MARKS[1])[2]
+            written = markdown(contestants, cases, rounds)
+            arguments.page.write_text(f"{before}{MARKS[0]}\n\n{written}\n{MARKS[1]}{after}")
         if arguments.json is not None:
             arguments.json.write_text(json.dumps([asdict(one) for one in contestants], indent=1) + "\n")
     return 1 if missed and not arguments.short else 0

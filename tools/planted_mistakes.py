@@ -148,13 +148,6 @@ MISTAKES: tuple[Planted, ...] = (
         "True",
     ),
     _one(
-        "failed rejection forgotten",
-        "a rejection that became a failed attempt is told as the link comes back",
-        "broker/outcomes/settling.py",
-        "            if otherwise and consumer.resumable is not None:\n",
-        "            if False:\n",
-    ),
-    _one(
         "refusal that ends a terminus",
         "what a terminus holds stays there when its link is refused as it comes back",
         "broker/links/receivers.py",
