@@ -77,14 +77,18 @@ CASES: Final = (
     Case("1 KB, durable", 1.2, size=1024, durable=True),
     Case("100 B, ten consumers of a queue", 1.0, pairs=PAIRS, one_queue=True),
     Case("100 B, ten queues", 1.0, pairs=PAIRS),
-    Case("latency at 1,000/s", 1.0, messages=10_000, rate=1_000),
-    Case("latency at 1,000/s, durable", 1.0, messages=10_000, rate=1_000, durable=True),
+    Case("latency at 1,000/s", 1.0, messages=5_000, rate=1_000),
+    Case("latency at 1,000/s, durable", 1.0, messages=5_000, rate=1_000, durable=True),
 )
 PERCENTILES: Final = ("p50", "p99", "p99.9")
 
 
 class PeerMissing(Exception):
     """A broker cannot be run here; the text says why."""
+
+
+class DroppedOut(Exception):
+    """A broker refused messages, or did not deliver them; the text says what the load generator said."""
 
 
 @dataclass
@@ -101,14 +105,14 @@ class Contestant:
     """By case, or case and percentile: messages a second, or microseconds."""
 
     def run(self, program: Path, case: Case, share: float) -> dict[str, float]:
-        """Run a case: what it gave, by the name of the figure. Raises SystemExit where one was lost or refused."""
+        """Run a case: what it gave, by the name of the figure. Raises DroppedOut where one was lost or refused."""
         command = [str(program), "-p", str(self.port), "-a", self.address, *case.arguments(share)]
         if self.login is not None:
             command += ["-u", self.login[0], "-P", self.login[1]]
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
         rate = re.search(r"([\d.]+) msg/s.*rej=0\b", done.stdout)
         if done.returncode or rate is None:
-            raise SystemExit(f"{self.name}, {case.name}: the load generator said: {done.stdout}{done.stderr}")
+            raise DroppedOut(f"{self.name}, {case.name}: the load generator said: {done.stdout}{done.stderr}")
         if not case.rate:
             return {case.name: float(rate[1])}
         said = dict(re.findall(r"(p[\d.]+)=(\d+)us", done.stdout.partition("e2e")[2].partition(";")[0]))
@@ -188,16 +192,24 @@ BROKERS: Final[dict[str, Callable[[Path], contextlib.AbstractContextManager[Cont
 
 
 def measure(contestants: list[Contestant], program: Path, cases: list[Case], rounds: int, share: float) -> None:
-    """Warm them, and let them take turns."""
+    """Warm them, and let them take turns. A peer that drops out keeps the figures that it has."""
     for one in contestants:
         print(f"warming {one.name} ({one.product})", file=sys.stderr, flush=True)
         for case in cases:
             if not case.rate:
                 one.run(program, case, share * WARM_MESSAGES / case.messages / 2)
+    running = list(contestants)
     for number in range(rounds):
         for case in cases:
-            for one in contestants:
-                figures = one.run(program, case, share)
+            for one in list(running):
+                try:
+                    figures = one.run(program, case, share)
+                except DroppedOut as dropped:
+                    if one is contestants[0]:
+                        raise SystemExit(str(dropped)) from dropped
+                    print(f"{dropped}; {one.name} runs no more", file=sys.stderr, flush=True)
+                    running.remove(one)
+                    continue
                 for name, figure in figures.items():
                     one.figures[name].append(figure)
                 said = "  ".join(f"{figure:,.0f}" for figure in figures.values())
@@ -215,7 +227,7 @@ def rows(contestants: list[Contestant], cases: list[Case]) -> Iterator[tuple[str
 
 def ratio(ours: list[float], theirs: list[float], *, less: bool) -> float:
     """Return the median of the ratios within a round; above 1 is better than the peer."""
-    pairs = zip(theirs, ours, strict=True) if less else zip(ours, theirs, strict=True)
+    pairs = zip(theirs, ours, strict=False) if less else zip(ours, theirs, strict=False)
     return statistics.median(one / other for one, other in pairs)
 
 
@@ -228,6 +240,8 @@ def table(contestants: list[Contestant], cases: list[Case]) -> int:
         print(f"{name} ({'us, less is better' if less else 'messages/s'})")
         for one in contestants:
             figures = one.figures[name]
+            if not figures:
+                continue
             line = f"  {one.name:10}{statistics.median(figures):12,.0f}  ({min(figures):,.0f} to {max(figures):,.0f})"
             if one is us and beside is not None:
                 found = ratio(figures, beside.figures[name], less=less)
@@ -253,6 +267,9 @@ def markdown(contestants: list[Contestant], cases: list[Case], rounds: int) -> s
         cells = []
         for one in contestants:
             figures = [figure / 1000 for figure in one.figures[name]] if less else one.figures[name]
+            if not figures:
+                cells.append("dropped out")
+                continue
             shape = ",.2f" if less else ",.0f"
             cells.append(
                 f"{statistics.median(figures):{shape}} ({min(figures):{shape}} to {max(figures):{shape}})".strip()
