@@ -30,7 +30,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -313,7 +313,7 @@ def main() -> int:
             written = markdown(contestants, cases, rounds)
             arguments.page.write_text(f"{before}{MARKS[0]}\n\n{written}\n{MARKS[1]}{after}")
         if arguments.json is not None:
-            arguments.json.write_text(json.dumps([asdict(one) for one in contestants], indent=1) + "\n")
+            arguments.json.write_text(json.dumps([vars(one) for one in contestants], indent=1) + "\n")
     return 1 if missed and not arguments.short else 0
 
 
