@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.admin.schedule import found_by_id, listed
+from acquit.broker.admin.schedule import Listing, found_by_id
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import RELEASED
@@ -250,7 +250,11 @@ def test_long_ids_are_not_kept_in_memory() -> None:
         assert len({extra.group for extra in extras if extra.group is not None}) == 2
         client.close()
     queue = again.core.queues.by_name["q"]
-    assert [one.message_id for one in listed(queue, 0, 10)] == [None]
+    listing = Listing(queue, 0, 10)
+    assert listing.run()
+    found: list[object] = []
+    listing.result.then(found.extend)
+    assert [one.message_id for one in found] == [None]  # type: ignore[attr-defined]
     assert len(found_by_id(queue, long)) == 1
     assert not found_by_id(queue, long[1:])
 

@@ -308,6 +308,12 @@ def read_figures(cell: Cell, _: str) -> bool:
     return "memory_bytes" in _answer(cell, "READ", "broker", None).body
 
 
+def read_metrics(cell: Cell, address: str) -> bool:
+    """Whether the figures of a queue are told; anybody who may look at some queue is answered."""
+    answer = _answer(cell, "READ", "metrics", None)
+    return answer.status == 200 and address in [row[0] for row in answer.body["results"]]
+
+
 def read_fate(cell: Cell, _: str) -> bool:
     """Whether another user's transaction is told of."""
     txn_id = Controller(cell.owner, cell.name()).declare()
@@ -388,6 +394,7 @@ WAYS = [
     Way("read the broker", command("READ", "broker", named=False), [""], asks="READ broker"),
     Way("read its figures", read_figures, NEVER, asks="READ broker"),
     Way("read its figures, of everything", read_figures, ["browse", "manage"], None, "#", asks="READ broker"),
+    Way("read a queue's metrics", read_metrics, LOOK, asks="READ metrics"),
     Way("list queues", shows("queue", "name", _address), LOOK, asks="QUERY queue"),
     Way("list queues by the page", shows("queue", "name", _address, {"limit": 9}), LOOK, asks="QUERY queue"),
     Way("read a queue", command("READ"), LOOK, LOOK, asks="READ queue"),

@@ -63,7 +63,7 @@ def test_what_is_not_there(at_broker: Shell, address: str, sequence: int) -> Non
     )
     ran = at_broker("message", "show", f"{address}x", sequence)
     assert ran.code == Exit.FAILED
-    assert f"did you mean {address}?" in ran.err
+    assert f"did you mean {address}" in ran.err
 
 
 def test_a_section_that_is_malformed_hides_no_other() -> None:
