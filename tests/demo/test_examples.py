@@ -61,7 +61,7 @@ def output(name: str, folder: Path) -> list[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -301,8 +301,7 @@ class Look:
 
     def until(self, queue: str, **expected: object) -> dict[str, object]:
         """Look until these attributes have these values: what a peer sent without waiting takes a moment to arrive."""
-        wanted = set(expected.items())
-        return wait_for(lambda: (found := self(queue), wanted <= set(found.items())), f"{queue}: {expected}")
+        return wait_for(lambda: (found := self(queue), found == {**found, **expected}), f"{queue}: {expected}")
 
 
 def wait_for(look: Callable[[], tuple[dict[str, object], bool]], what: str) -> dict[str, object]:
