@@ -323,10 +323,11 @@ def _change_moving(module: ModuleType) -> None:
 
         init(self, *given, done=pass_and_tell, **more)
 
-    def look_at_and_pass(self: Any, message: Any) -> None:
-        look_at(self, message)
+    def look_at_and_pass(self: Any, message: Any) -> Any:
+        chosen = look_at(self, message)
         if self._moved > 1:
             pass_point(folder, "moving")
+        return chosen
 
     module.Move.__init__, module.Move._look_at = init_and_see, look_at_and_pass
 
