@@ -40,8 +40,6 @@ body and for what we add to it."""
 class Holder(Protocol):
     """The consumer that has a message acquired, as far as the message's life concerns it."""
 
-    held: int
-    """How many messages it has."""
     number: int
     """Its name in the journal."""
 
@@ -57,18 +55,16 @@ class Former:
     may have to wait until their bodies are read: until then a copy of the message says who had it, so that another
     restart knows as well."""
 
-    __slots__ = ("held", "number")
+    __slots__ = ("number",)
 
     def __init__(self, number: int) -> None:
-        self.held = 0
         self.number = number
 
     def stand_in_line(self) -> None:
         """Do nothing: it is gone."""
 
     def let_go(self, message: Message, time_us: int) -> None:
-        """Hold one less."""
-        self.held -= 1
+        """Do nothing: it counts none."""
 
 
 class Extra:

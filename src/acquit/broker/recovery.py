@@ -66,8 +66,7 @@ def recover(
         if terminus is not None and terminus.node == message.queue.name:
             termini.recovered(terminus, message)
         else:
-            message.holder = holder = former.setdefault(actor, Former(actor))
-            holder.held += 1
+            message.holder = former.setdefault(actor, Former(actor))
             settling.restarted(message, actor)
     for entry in entries:
         _go_on(entry, nodes[entry.number], topics, subscriptions, removal)

@@ -65,8 +65,7 @@ class Resuming:
             return
         complete = link.remote_attach is None or not link.remote_attach.incomplete_unsettled
         left = TURN_MAX
-        said: list[Delivery] = []
-        outcome: object = None
+        said: list[tuple[object, list[Delivery]]] = []
         while resuming and link.sendable:
             if not left:
                 self._unfinished[consumer] = None
@@ -85,15 +84,13 @@ class Resuming:
             if message is not None and what in _WHOLE:
                 self._resume(consumer, tag, what is ResumeAction.RESUME)
             elif message is not None:  # its outcome came with the peer's map, as if by a disposition just now
-                if said and outcome != theirs:
-                    self._heard(consumer, said, outcome, False)  # type: ignore[arg-type]
-                    said = []
-                said.append(self._resume(consumer, tag, True, with_message=False))
-                outcome = theirs
+                if not said or said[-1][0] != theirs:
+                    said.append((theirs, []))
+                said[-1][1].append(self._resume(consumer, tag, True, with_message=False))
             elif ours is not MISSING:
                 self._tell(consumer, terminus, tag, ours, what)
-        if said:
-            self._heard(consumer, said, outcome, False)  # type: ignore[arg-type]  # `resumption` has looked at it
+        for outcome, deliveries in said:
+            self._heard(consumer, deliveries, outcome, False)  # type: ignore[arg-type]  # `resumption` has looked at it
         self._life.touch(link.session.connection)
         if not resuming:
             consumer.stand_in_line()

@@ -216,7 +216,7 @@ class Termini:
         forgotten before the peer has shown that it heard: if the connection is lost before that, it would take what we
         do not know any more for performed (2.6.13)."""
         terminus, session = consumer.resumable, consumer.link.session
-        if terminus is None or not terminus.taken or terminus.attached is not consumer:
+        if terminus is None or terminus.attached is not consumer:
             return
         session.flush_dispositions()  # no later transfer overtakes them
         terminus.told.update(dict.fromkeys([tag for tag in tags if tag in terminus.taken], session.next_delivery_id))
@@ -376,7 +376,6 @@ class Termini:
     @staticmethod
     def _hold(terminus: SourceTerminus, message: Message) -> None:
         message.holder = terminus
-        terminus.held += 1
         terminus.messages[delivery_tag(message)] = message
 
     def _record(self, terminus: SourceTerminus | TargetTerminus) -> None:

@@ -129,7 +129,7 @@ class Terminus:
 class SourceTerminus(Terminus):
     """A terminus that messages leave from: it holds what its consumer had acquired and not settled."""
 
-    __slots__ = ("default_outcome", "held", "messages", "taken", "told")
+    __slots__ = ("default_outcome", "messages", "taken", "told")
 
     def __init__(
         self,
@@ -143,8 +143,6 @@ class SourceTerminus(Terminus):
         super().__init__(name, identity, number, node, timeout_ms)
         self.default_outcome = default_outcome
         """The source's (3.5.3): it applies to what is held when the terminus ends."""
-        self.held = 0
-        """Messages that it holds while it is suspended, as each holder of messages counts."""
         self.messages: dict[bytes, Message] = {}
         """The messages that it holds, by delivery-tag, in the order in which they were sent."""
         self.taken: dict[bytes, DeliveryState] = {}
@@ -157,8 +155,7 @@ class SourceTerminus(Terminus):
         """Do nothing: a terminus without a link waits for no messages."""
 
     def let_go(self, message: Message, time_us: int) -> None:
-        """Hold one less."""
-        self.held -= 1
+        """Do nothing: `messages` are what it holds."""
 
     def encode(self) -> bytes:
         """Return its state for the journal."""

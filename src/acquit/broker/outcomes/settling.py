@@ -348,7 +348,7 @@ class Settling:
     def _settle(self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None) -> None:
         session = consumer.link.session
         session.settle_all(deliveries, state)
-        if consumer.resumable is not None:
+        if consumer.resumable is not None and consumer.resumable.taken:
             self._tell(consumer, [delivery.tag for delivery in deliveries])
         self._life.touch(session.connection)
 

@@ -22,7 +22,7 @@ from acquit.protocol.definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
-from acquit.protocol.delivery import DeliveryState
+from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.extensions import RESUME, TERMINUS
 from acquit.protocol.link import LinkState, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
@@ -393,8 +393,8 @@ def test_a_link_that_is_stolen_hands_its_deliveries_on() -> None:
     assert queue_of(world) == (0, 1, 0)
 
 
-def test_a_lock_that_ran_out_is_told_as_the_link_comes_back() -> None:
-    """Example 13 of 3.4.6: the broker's outcome holds. Also over a crash."""
+def taken_unheard() -> tuple[World, Client, ReceivingLink, Delivery]:
+    """A message whose lock has run out, of which its receiver, who has it and reads no more, has not heard."""
     policy = AddressRule("q", {"lock_duration_ms": 1_000})
     world = posted("one", options=BrokerOptions(address=(policy,)))
     client = world.client()
@@ -403,6 +403,12 @@ def test_a_lock_that_ran_out_is_told_as_the_link_comes_back() -> None:
     client.reading = False
     world.advance(2_000)
     world.settle()
+    return world, client, link, one
+
+
+def test_a_lock_that_ran_out_is_told_as_the_link_comes_back() -> None:
+    """Example 13 of 3.4.6: the broker's outcome holds. Also over a crash."""
+    world, client, link, one = taken_unheard()
     client.lose()
     world.settle()
     world = world.crash()
@@ -429,14 +435,7 @@ def tags_of(world: World) -> int:
 @pytest.mark.parametrize("way", ["answer", "abort"])
 def test_what_was_taken_is_not_forgotten_before_the_peer_has_heard(way: str) -> None:
     """The connection is lost with the frame that tells it: a map without the tag would say that all went well."""
-    policy = AddressRule("q", {"lock_duration_ms": 1_000})
-    world = posted("one", options=BrokerOptions(address=(policy,)))
-    client = world.client()
-    link = resume_from(client, None, credit=1)
-    (one,) = client.received[link]
-    client.reading = False
-    world.advance(2_000)
-    world.settle()
+    world, client, _, one = taken_unheard()
     if way == "answer":
         one.settle(ACCEPTED)
     else:
@@ -474,14 +473,7 @@ def test_a_rejection_that_became_a_failed_attempt_is_told_as_the_link_comes_back
 
 
 def test_what_was_taken_is_forgotten_when_the_peer_speaks_of_what_was_sent_later() -> None:
-    policy = AddressRule("q", {"lock_duration_ms": 1_000})
-    world = posted("one", options=BrokerOptions(address=(policy,)))
-    client = world.client()
-    link = resume_from(client, None, credit=1)
-    (one,) = client.received[link]
-    client.reading = False
-    world.advance(2_000)
-    world.settle()
+    world, client, link, one = taken_unheard()
     one.settle(ACCEPTED)
     world.settle()
     client.reading = True
