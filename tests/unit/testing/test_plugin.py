@@ -29,6 +29,8 @@ def test_the_proxy_is_before_it(acquit_proxy, acquit_broker_url):
 """
 
 OPTIONS = """
+from contextlib import suppress
+
 import pytest
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions
@@ -44,8 +46,11 @@ def test_options(acquit_broker_url):
 def test_the_journal_stays_small(acquit_broker_url, tmp_path_factory):
     with acquit.connect(acquit_broker_url) as connection:
         connection.session().sender("orders").send("one")
-    files = [file for file in tmp_path_factory.getbasetemp().rglob("*") if file.is_file()]
-    assert sum(file.stat().st_blocks * 512 for file in files) < 100_000_000
+    files, blocks = 0, 0
+    for file in tmp_path_factory.getbasetemp().rglob("*"):
+        with suppress(FileNotFoundError):  # the broker renames a segment when it is prewritten
+            files, blocks = files + file.is_file(), blocks + file.stat().st_blocks
+    assert files and blocks * 512 < 100_000_000
 """
 
 
