@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a composite, in wire order.
 
     `wire` is the primitive on the wire, ``*``, ``fields`` (a map with symbol keys) or the name of a composite;
     `requires` says what a ``*``, or a value in a map, must be; `choices` is the closed set of a restricted type;
-    `default` is what null means.
+    `default` is what null means; a `secret` may be a password.
     """
 
     name: str
@@ -22,3 +21,10 @@ class Field:
     requires: str = ""
     choices: type[IntEnum | StrEnum] | None = None
     default: int | str | None = None
+    secret: bool = False
+
+
+def shown(composite: Any) -> str:
+    """Return a composite as the call that makes it, without its secrets."""
+    parts = [f"{field.name}={getattr(composite, field.name)!r}" for field in composite.FIELDS if not field.secret]
+    return f"{type(composite).__qualname__}({', '.join(parts)})"

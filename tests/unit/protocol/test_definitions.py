@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import inspect
+import pickle
 import subprocess
 import sys
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -138,6 +142,81 @@ def test_what_is_shared_is_frozen() -> None:
         *("Received", "Accepted", "Rejected", "Released", "Modified", "Declared", "TransactionalState"),
         *("DeleteOnClose", "DeleteOnNoLinks", "DeleteOnNoMessages", "DeleteOnNoLinksOrMessages"),
     }
+
+
+def made_by_dataclass(kind: type[Any]) -> type[Any]:
+    """A class with the same fields, whose methods `dataclass` has made."""
+    fields = [
+        (each.name, each.type, dataclasses.field(default=each.default, repr=not row.secret))
+        for each, row in zip(dataclasses.fields(kind), kind.FIELDS, strict=True)
+    ]
+    frozen = kind.__dataclass_params__.frozen
+    twin = dataclasses.make_dataclass(kind.__name__, fields, frozen=frozen, slots=True)
+    twin.__qualname__ = kind.__qualname__
+    return twin
+
+
+@pytest.mark.parametrize("kind", COMPOSITES, ids=lambda kind: kind.__name__)
+def test_the_methods_are_those_that_dataclass_makes(kind: type[Any]) -> None:
+    twin = made_by_dataclass(kind)
+    assert list(inspect.signature(kind).parameters) == list(inspect.signature(twin).parameters)
+    for ours, its in zip(*(inspect.signature(one).parameters.values() for one in (kind, twin)), strict=True):
+        assert (ours.kind, ours.default, ours.annotation) == (its.kind, its.default, its.annotation)
+    assert kind.__match_args__ == twin.__match_args__
+    names = [each.name for each in dataclasses.fields(kind)]
+    values = [f"{name} {number}" for number, name in enumerate(names)]  # what is put where is to be seen
+    one, same = kind(*values), kind(**dict(zip(names, values, strict=True)))
+    assert repr(one) == repr(twin(*values))
+    assert {name: getattr(one, name) for name in names} == dict(zip(names, values, strict=True))
+    assert (one == same, one != same) == (True, False)
+    assert one != twin(*values)
+    assert one.__eq__(twin(*values)) is NotImplemented
+    for name in names:
+        other = dataclasses.replace(one, **{name: "other"})
+        assert (one == other, one != other) == (False, True), name
+        if twin.__hash__ is not None:
+            assert hash(one) != hash(other), name
+    for again in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        assert again == one
+
+
+@pytest.mark.parametrize("kind", COMPOSITES, ids=lambda kind: kind.__name__)
+def test_what_is_frozen_has_a_hash_and_cannot_be_changed(kind: type[Any]) -> None:
+    names = [each.name for each in dataclasses.fields(kind)]
+    one, same = kind(*names), kind(*names)
+    if kind.__dataclass_params__.frozen:
+        assert hash(one) == hash(same)
+        for name in names:
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(one, name, "other")
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                delattr(one, name)
+        assert one == same
+    else:
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(one)
+        for name in names:
+            setattr(one, name, "other")
+            assert getattr(one, name) == "other"
+
+
+def test_nothing_that_may_be_a_password_is_shown() -> None:
+    assert repr(definitions.SaslInit("PLAIN", b"hush", "here")) == "SaslInit(mechanism='PLAIN', hostname='here')"
+    assert repr(definitions.SaslResponse(b"hush")) == "SaslResponse()"
+
+
+def test_importing_the_definitions_compiles_only_what_freezes() -> None:
+    """`dataclass` makes each method from a text: those that are made so are two for each frozen class."""
+    program = (
+        "import sys, acquit.protocol.types, acquit.protocol._schema\n"
+        "texts = []\n"
+        "sys.addaudithook(lambda event, told: event == 'compile' and told[1] == '<string>' and texts.append(told))\n"
+        "import acquit.protocol.definitions as made\n"
+        "print(len(texts), sum(kind.__dataclass_params__.frozen for kind in made.COMPOSITES))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    texts, frozen = map(int, told.split())
+    assert texts <= 2 * frozen
 
 
 def test_choices_have_their_wire_values() -> None:
