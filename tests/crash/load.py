@@ -16,8 +16,8 @@ from pathlib import Path
 
 import acquit
 from acquit import AckMode, Message
-from acquit.demo.roles import keep_working
 from acquit.errors import AcquitError, DeliveryInDoubt, EndpointError
+from tests.support.endpoint import keep_working
 
 WORK = "work"
 """Consumed with acknowledgement."""

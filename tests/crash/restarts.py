@@ -25,7 +25,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.protocol.definitions import (
     Accepted,
@@ -47,6 +46,7 @@ from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.crash.wire import Lost, Wire, ask_fate
+from tests.support.endpoint import BrokerProcess
 from tests.support.transacting import control_message
 
 QUEUE, TOPIC, DEAD_LETTERS = "work", "news", "DLQ"
@@ -395,12 +395,12 @@ class Lives:
         delay_s = self._rng.random() * self._start_s * 1.1 if kill == "exec" else late_s
         child = self._children.start("early", self._broker.arguments(), foreign=True)
         begun_s = time.monotonic()
-        while time.monotonic() - begun_s < delay_s and child.process.poll() is None:
+        while time.monotonic() - begun_s < delay_s and child.poll() is None:
             if kill == "segment" and self._newest_segment() > before:
                 self.struck += 1
                 break
             time.sleep(0.0005)
-        if child.process.poll() is not None:
+        if child.poll() is not None:
             self.account.problems.append(f"did not start: {child.log_tail()}")
         child.kill()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.ledger.records import Posting, RecordKind
 from acquit.store.backup import USED_MARK, back_up
@@ -17,6 +16,7 @@ from acquit.store.record import walk
 from tests.crash.load import ONCE, WORK, Memory
 from tests.crash.test_duplicate_kills import CONFIG
 from tests.crash.test_kills import assert_ledger_holds, drain, finish, start_clients
+from tests.support.endpoint import BrokerProcess
 
 COPIES = 4
 PROGRESS = 300

@@ -14,13 +14,13 @@ import pytest
 
 import acquit
 from acquit import AckMode, Message
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.store.reading import FolderReader
 from tests.crash.load import ANSWER_TIMEOUT_S, IDLE_S, PREFETCH, WINDOW, WORK, Client, Memory
 from tests.crash.test_kills import assert_ledger_holds
+from tests.support.endpoint import BrokerProcess
 from tests.support.outages import until
 
 pytestmark = pytest.mark.promise("duplicates")

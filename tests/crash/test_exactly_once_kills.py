@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from tests.crash.test_kills import assert_ledger_holds
 from tests.support import exactly_once_program
+from tests.support.endpoint import BrokerProcess
 
 pytestmark = pytest.mark.promise("exactly-once")
 

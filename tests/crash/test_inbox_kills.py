@@ -23,12 +23,11 @@ import pytest
 import acquit
 from acquit import Message
 from acquit.broker.configuration import parse_options
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
-from acquit.demo.roles import publish_url
 from acquit.errors import AcquitError
 from acquit.testing import Proxy
 from tests.support import inbox_program
+from tests.support.endpoint import BrokerProcess, publish_url
 from tests.support.inbox_program import POINTS, QUEUE
 
 pytestmark = pytest.mark.promise("done-once")
@@ -46,8 +45,9 @@ MESSAGES = 20
 def consumer(
     folder: Path, mode: str, batch: int, *, inbox: str = "sql", kill: str = "-"
 ) -> Iterator[subprocess.Popen[bytes]]:
-    program = [sys.executable, "-W", "error", inbox_program.__file__, str(folder), mode, str(batch), inbox, kill]
-    with (folder / "stderr").open("ab") as errors, subprocess.Popen(program, stderr=errors) as process:
+    module, root = inbox_program.__name__, Path(inbox_program.__file__).parents[2]
+    program = [sys.executable, "-W", "error", "-m", module, str(folder), mode, str(batch), inbox, kill]
+    with (folder / "stderr").open("ab") as errors, subprocess.Popen(program, stderr=errors, cwd=root) as process:
         try:
             yield process
         finally:

@@ -14,7 +14,6 @@ import pytest
 
 import acquit
 from acquit import AckMode
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.ledger.balance import balance
 from acquit.ledger.fold import Fold
@@ -22,6 +21,7 @@ from acquit.ledger.verify import verify
 from acquit.store.reading import FolderReader
 from tests.crash.load import ONCE, WORK, Client, Consumer, Memory, OnceConsumer, Producer
 from tests.support.draining import take_all
+from tests.support.endpoint import BrokerProcess
 
 pytestmark = pytest.mark.promise("durable", "balance")
 

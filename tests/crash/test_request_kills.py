@@ -15,9 +15,9 @@ import pytest
 
 import acquit
 from acquit import errors
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.testing import Proxy
+from tests.support.endpoint import BrokerProcess
 
 THREADS = 4
 KILLS = 2

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.errors import AcquitError
 from acquit.ledger.events import EventKind
@@ -24,6 +23,7 @@ from acquit.store.reading import FolderReader
 from tests.crash.test_duplicate_kills import CONFIG
 from tests.crash.test_kills import assert_ledger_holds
 from tests.support.draining import take_all
+from tests.support.endpoint import BrokerProcess
 from tests.support.outages import until
 
 pytestmark = pytest.mark.promise("marks", "sink")

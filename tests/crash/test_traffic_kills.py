@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.ledger.balance import balance
 from acquit.ledger.fold import Fold
@@ -20,6 +19,7 @@ from acquit.store.reading import FolderReader
 from tests.crash.test_kills import assert_ledger_holds
 from tests.crash.traffic import QUEUES, SUBSCRIPTIONS, TOPIC, Books, Consumer, Posting, Producer, Worker
 from tests.crash.wire import Wire
+from tests.support.endpoint import BrokerProcess
 
 pytestmark = pytest.mark.promise("transactions", "topics")
 

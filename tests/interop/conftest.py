@@ -16,7 +16,6 @@ from acquit.cli.app import run as acquit_command
 from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import management
 from acquit.client.management import Management
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.protocol.extensions import QUEUE
 from acquit.testing import Proxy
@@ -27,6 +26,7 @@ from tests.interop.observations import Observer, Recorder
 from tests.interop.peer import PEERS, Peer
 from tests.interop.qpid_jms import Jms
 from tests.support.chromium import Tab, browsing, find_chromium
+from tests.support.endpoint import BrokerProcess
 
 CONFIG = """
 [connection]

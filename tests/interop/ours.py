@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from types import TracebackType
 
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from tests.interop.foreign import ATTEMPTS_MAX, GRAVES, PASSWORD, THRICE, USERNAME, Capabilities, ForeignBroker
+from tests.support.endpoint import BrokerProcess
 
 CONFIG = f"""
 [security]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
@@ -18,6 +17,7 @@ from acquit.store.reading import FolderReader
 from tests.crash.test_kills import assert_ledger_holds
 from tests.sparkcrash.pipelines import Run
 from tests.support.crashing import CRASHES, PYTHONPATH, REDRIVE, arm, folder_of, passed
+from tests.support.endpoint import BrokerProcess
 
 pytestmark = pytest.mark.promise("redrive")
 

@@ -1,6 +1,6 @@
 """A consumer that follows docs/effectively-once.md, and dies where it is told to.
 
-    python inbox_program.py FOLDER MODE BATCH INBOX POINT:NUMBER
+    python -m tests.support.inbox_program FOLDER MODE BATCH INBOX POINT:NUMBER
 
 FOLDER has the broker's address in ``endpoint`` and the database ``work.db``; when ``finish`` is there, the program ends
 once nothing comes any more. MODE is an acknowledgement mode, BATCH how many messages are one transaction, INBOX ``sql``
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import acquit
-from acquit.demo.roles import keep_working
+from tests.support.endpoint import keep_working
 
 POINTS = (
     "received",

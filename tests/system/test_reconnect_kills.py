@@ -17,11 +17,11 @@ import pytest
 import acquit
 from acquit import AckMode, TransactionInDoubt, TransactionRolledBack
 from acquit.cli.app import run as acquit_command
-from acquit.demo.broker import BrokerProcess
 from acquit.demo.children import Children
 from acquit.protocol.definitions import TransactionalState
 from acquit.testing import PassedFrame, Proxy
 from tests.support.draining import take_all
+from tests.support.endpoint import BrokerProcess
 from tests.support.outages import (
     INTERRUPTED,
     LONG,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from acquit.cli.exits import Exit
 from acquit.cli.options import json_option
 
 
@@ -31,8 +30,6 @@ def demo(directory: Path | None, data: Path | None, files: int, spark: bool, nai
 
     DIR is read and never written; by default it is this Python's own library.
     """
-    from acquit.demo.play import EXIT_DOES_NOT_HOLD, EXIT_FAILED, DemoOptions, run
+    from acquit.demo.play import DemoOptions, run
 
-    options = DemoOptions(directory=directory, data=data, files_max=files, spark=spark, naive=naive, json=as_json)
-    ended = run(options)
-    return {EXIT_DOES_NOT_HOLD: Exit.UNSOUND, EXIT_FAILED: Exit.FAILED}.get(ended, ended)
+    return run(DemoOptions(directory=directory, data=data, files_max=files, spark=spark, naive=naive, json=as_json))

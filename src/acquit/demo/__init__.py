@@ -3,13 +3,10 @@
 `play.run` plays it; nothing is imported here, so that the child processes start quickly. The parts, in the order in
 which a file meets them:
 
-    manifest   the frozen list of what must be accounted for         samples    broken files for stripped installations
-    producer   posts one durable message a file                      messages   what a posting looks like
-    worker     checks, forwards, rejects                             checks     is a file what its name claims?
+    manifest   the frozen list of what must be accounted for         messages   what a posting looks like
+    roles      producers post the files, workers check and forward   checks     is a file what its name claims?
     collector  fills a SQLite table, where there is no Spark         ingest     fills a Delta table, where there is
     chaos      who is killed when                                    children   processes, and certainty that they end
-    accounts   what the journal says became of every message         sheet      manifest, ledger and table compared
+    sheet      manifest, journal and table compared                  broker     ``acquit serve``, to be killed
     stage      what a spectator sees                                 play       the order of all this
 """
-
-from __future__ import annotations

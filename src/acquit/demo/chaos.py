@@ -3,26 +3,30 @@
 The kills come at named points and not at random times, so that every run has the same story:
 
 * **the broker** is killed when half of the files are posted: producers have sends without an answer, workers hold
-  deliveries and forwards without an answer. It is started again on the same folder;
-* **one worker** is killed while it holds deliveries, some of them forwarded and not yet acknowledged (`worker`).
+  deliveries and forwards without an answer. It is started again on the same folder and port;
+* **one worker** is killed while it holds deliveries, some of them forwarded and not yet acknowledged (`roles`).
   A new one takes its place, as a supervisor would do it.
 
-The run is over when every producer has finished and every worker has nothing to do; what that left where is for the
-balance to say, not for this module.
+Posting is over when every producer has finished and the broker has nothing left in their queue; what that left where is
+for the balance to say, not for this module.
 """
 
 from __future__ import annotations
 
+import json
 import queue
-import time
+import signal
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
-from acquit.demo.broker import BrokerProcess
-from acquit.demo.children import Child, Children, Report
-from acquit.demo.manifest import Manifest
-from acquit.errors import AcquitError
+import acquit
+from acquit.client.management import converse
+from acquit.demo.children import BrokerProcess, Child, Children, DemoStuck
+from acquit.demo.messages import FILES
+from acquit.protocol.extensions import QUEUE
 
 PRODUCERS = 2
 WORKERS = 3
@@ -31,24 +35,21 @@ HOLD_AFTER = 40
 STUCK_S = 40.0
 
 
-class DemoStuck(AcquitError):
-    """A process of the demo ended that should not have, or nothing happened for `STUCK_S`."""
-
-
 @dataclass(slots=True)
 class Tally:
-    """The counts that the processes reported. For progress; the balance is made from the journal."""
+    """The sum of what the processes reported. For progress; the balance is made from the journal."""
 
-    posted: int = 0
-    in_doubt: int = 0
-    reconnects: int = 0
-    stored: int = 0
-    set_aside: int = 0
-    held_by_killed_worker: int = 0
-    broker_recovery_s: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
     forwarded: set[str] = field(default_factory=set)
-    forwarded_again: int = 0
     rejected: set[str] = field(default_factory=set)
+    broker_recovery_s: float = 0.0
+
+    def add(self, what: Mapping[str, object]) -> None:
+        """Add up the numbers of a report, and keep its identities."""
+        self.counts.update({name: value for name, value in what.items() if isinstance(value, int)})
+        for name, known in (("forwarded", self.forwarded), ("rejected", self.rejected)):
+            if isinstance(identities := what.get(name), list):
+                known.update(identities)
 
 
 Watch = Callable[[Tally, str | None], None]
@@ -56,143 +57,80 @@ Watch = Callable[[Tally, str | None], None]
 
 
 class PipelineRun:
-    """Posts, checks and forwards everything in the manifest, with the kills."""
+    """A run that posts, checks and forwards files, with the kills. Raises DemoStuck; `children` end the processes."""
 
-    def __init__(
-        self,
-        *,
-        children: Children,
-        broker: BrokerProcess,
-        manifest: Manifest,
-        manifest_file: Path,
-        naive: bool,
-        post_s: float,
-        watch: Watch,
-    ) -> None:
+    def __init__(self, children: Children, broker: BrokerProcess, watch: Watch) -> None:
         self._children = children
         self._broker = broker
-        self._files = len(manifest.entries)
-        self._manifest_file = manifest_file
-        self._naive = naive
-        self._rate_per_s = max(1.0, self._files / PRODUCERS / post_s)
-        self._watch = watch
-        self._producing: set[str] = set()
-        self._working: dict[str, Child] = {}
-        self._idle: set[str] = set()
-        self._finished: set[str] = set()
-        self._broker_killed = False
-        self._progress_s = time.monotonic()
+        self._worker: dict[str, object] = {}
+        self.watch = watch
+        self.running: dict[str, Child] = {}
+        """Children that have neither finished nor been killed."""
         self.tally = Tally()
 
-    def go(self) -> Tally:
-        """Run to the end. Raises DemoStuck, and leaves the processes to `Children`."""
+    def post(self, manifest: Path, root: Path, files: int, *, naive: bool, post_s: float) -> None:
+        """Post so many files over `post_s` seconds, and check them; `naive`: workers acknowledge on receipt."""
+        share = {"manifest": str(manifest), "of": PRODUCERS, "rate_per_s": max(1.0, files / PRODUCERS / post_s)}
         for index in range(PRODUCERS):
-            name = f"producer-{index + 1}"
-            arguments = ["--index", str(index), "--of", str(PRODUCERS), "--rate", f"{self._rate_per_s:.1f}"]
-            self._start("producer", name, *arguments)
-            self._producing.add(name)
-        share = self._files // WORKERS
+            self.start("produce", f"producer-{index + 1}", share | {"index": index})
+        self._worker = {"root": str(root), "naive": naive, "hold_at": None}
+        hold_at = max(1, min(HOLD_AFTER, files // WORKERS // 3))
         for index in range(WORKERS):
-            hold = ["--hold-at", str(max(1, min(HOLD_AFTER, share // 3)))] if index == 0 else []
-            self._start_worker(f"worker-{index + 1}", *hold)
-        while self._producing or self._idle != set(self._working):
-            self._next(self._during)
-        for child in self._working.values():
-            child.tell("finish")
-        while not self._working.keys() <= self._finished:
-            self._next(self._during)
-        return self.tally
+            self.start("work", f"worker-{index + 1}", self._worker | ({} if index else {"hold_at": hold_at}))
+        self.until(lambda: self.tally.counts["posted"] * 2 >= files)
+        self._kill_broker()
+        self.until(lambda: not any(name.startswith("producer") for name in self.running))
+        with acquit.connect(self._broker.url) as connection, converse(connection, STUCK_S) as management:
+            # Those count, too, that somebody has and has not settled.
+            self.until(lambda: cast(dict[str, int], management.request("READ", QUEUE, name=FILES))["depth"] == 0)
+        while self.running:
+            worker = self.running.popitem()[1]
+            if worker.stop() not in (0, -signal.SIGTERM):  # of which dies only one that has come too late for anything
+                raise worker.stuck()
 
-    def collect(self, table: Path) -> Tally:
-        """Start the collector and wait until the forward queue is drained into `table`."""
-        self._start("collector", "collector", "--table", str(table))
-        while "collector" not in self._finished:
-            self._next(self._during)
-        return self.tally
+    def start(self, role: str, name: str, arguments: Mapping[str, object]) -> int:
+        """Start a process of this role, with these arguments beside the broker's address, and return its id."""
+        options = json.dumps({"name": name, "url": self._broker.url, **arguments})
+        self.running[name] = self._children.start(name, ["acquit.demo", role, options])
+        return self.running[name].pid
 
-    def _start(self, role: str, name: str, *arguments: str) -> Child:
-        manifest = [] if role == "collector" else ["--manifest", str(self._manifest_file)]
-        return self._children.start(
-            name,
-            ["acquit.demo", role, "--name", name, "--endpoint", str(self._broker.endpoint), *manifest, *arguments],
-        )
+    def kill(self, name: str) -> int:
+        """Kill a running process with -9, and return its id."""
+        child = self.running.pop(name)
+        child.kill()
+        return child.pid
 
-    def _start_worker(self, name: str, *arguments: str) -> None:
-        naive = ["--naive"] if self._naive else []
-        self._working[name] = self._start("worker", name, *naive, *arguments)
+    def until(self, done: Callable[[], bool], *, silence_s: float = STUCK_S) -> None:
+        """Hear reports until `done`, which is asked after each. Raises DemoStuck after `silence_s` without one."""
+        while not done():
+            try:
+                name, what = self._children.reports.get(timeout=silence_s)
+            except queue.Empty:
+                raise DemoStuck(f"nothing happened for {silence_s:.0f} s; see the logs") from None
+            self.tally.add(what)
+            sentence = None
+            if "finished" in what:
+                self.running.pop(name, None)
+            elif name in self.running and "ended" in what:
+                raise self.running[name].stuck()
+            elif name in self.running and "held_by_killed_worker" in what:
+                sentence = self._kill_worker(name)
+            self.watch(self.tally, sentence)
 
-    def _next(self, handle: Callable[[Report], str | None]) -> None:
-        try:
-            report = self._children.reports.get(timeout=STUCK_S)
-        except queue.Empty:
-            raise DemoStuck(f"nothing happened for {STUCK_S:.0f} s; see the logs") from None
-        self._watch(self.tally, handle(report))
-
-    def _during(self, report: Report) -> str | None:
-        child, what = report.child, report.what
-        if report.ended is not None:
-            return self._ended(child, report.ended)
-        if "idle" in what:
-            self._idle.add(child)
-            if time.monotonic() - self._progress_s > STUCK_S:
-                raise DemoStuck(f"no progress for {STUCK_S:.0f} s; see the logs")
-            return None
-        self._idle.discard(child)
-        self._progress_s = time.monotonic()
-        self._count(what)
-        if "finished" in what:
-            self._finished.add(child)
-            self._producing.discard(child)
-        elif "holding" in what:
-            return self._kill_worker(child, _number(what, "holding"))
-        elif not self._broker_killed and self.tally.posted * 2 >= self._files:
-            return self._kill_broker()
-        return None
-
-    def _count(self, what: Mapping[str, object]) -> None:
-        tally = self.tally
-        tally.posted += _number(what, "posted")
-        tally.in_doubt += _number(what, "in_doubt")
-        tally.stored += _number(what, "stored")
-        tally.set_aside += _number(what, "set_aside")
-        tally.reconnects += "lost" in what
-        for identity in _names(what, "forwarded"):
-            tally.forwarded_again += identity in tally.forwarded
-            tally.forwarded.add(identity)
-        tally.rejected.update(_names(what, "rejected"))
-
-    def _kill_worker(self, name: str, holding: int) -> str:
-        killed = self._working.pop(name)
-        killed.kill()
-        self.tally.held_by_killed_worker = holding
-        self._start_worker(f"{name}b")
+    def _kill_worker(self, name: str) -> str:
+        pid, held = self.kill(name), self.tally.counts["held_by_killed_worker"]
+        self.start("work", f"{name}b", self._worker)
         return (
-            f"kill -9 {killed.pid}: {name}, with {holding} files forwarded or judged and not acknowledged, "
+            f"kill -9 {pid}: {name}, with {held} files forwarded or judged and not acknowledged, "
             f"and more in its buffer; {name}b takes its place"
         )
 
-    def _kill_broker(self) -> str:
-        self._broker_killed = True
-        pid = self._broker.pid
-        self._broker.kill()
-        self.tally.broker_recovery_s = self._broker.start()
-        return (
-            f"kill -9 {pid}: the broker, after {self.tally.posted} answered postings; "
-            f"started again in {self.tally.broker_recovery_s:.1f} s as {self._broker.pid}"
+    def _kill_broker(self) -> None:
+        pid, broker = self._broker.child.pid, self._broker
+        broker.kill()
+        self.tally.broker_recovery_s = broker.start(broker.port)
+        self.watch(
+            self.tally,
+            f"kill -9 {pid}: the broker, after {self.tally.counts['posted']} answered postings; "
+            f"started again in {self.tally.broker_recovery_s:.1f} s as {broker.child.pid}",
         )
-
-    def _ended(self, name: str, status: int) -> str | None:
-        known = name in self._working or name in self._producing or name == "collector"
-        if known and name not in self._finished:
-            raise DemoStuck(f"{name} ended with status {status}; see its log")
-        return None
-
-
-def _number(what: Mapping[str, object], key: str) -> int:
-    value = what.get(key, 0)
-    return value if isinstance(value, int) else 0
-
-
-def _names(what: Mapping[str, object], key: str) -> list[str]:
-    value = what.get(key, ())
-    return [str(name) for name in value] if isinstance(value, list) else []

@@ -1,10 +1,9 @@
 """The check of a file against its name: the workers' job, and the source of the demo's poison.
 
-A name that ends in ``.py`` claims to be Python, ``.json`` JSON, ``.toml`` TOML. Every Python installation that kept its
-tests holds files that break the claim on purpose (``bad_coding.py``, Python 2 samples, ``tomllib``'s invalid
-documents): nobody had to invent broken input. Files with other names claim nothing and only have their hash checked.
-
-A complaint travels as the error of the *rejected* outcome (3.4.3), and from there into the dead letter.
+A name that ends in ``.py`` claims to be Python, ``.json`` JSON, ``.toml`` TOML. Python's own tests hold files that
+break the claim on purpose (``bad_coding.py``, Python 2 samples): nobody had to invent broken input. Slim images lack
+them: when the default folder is used and has none, the run adds `SAMPLES`, and says so. Files with other names claim
+nothing and only have their hash checked. A complaint travels as the error of the *rejected* outcome (3.4.3).
 """
 
 from __future__ import annotations
@@ -16,15 +15,21 @@ import tomllib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-
-from acquit.demo.manifest import Manifest
+from pathlib import Path, PurePosixPath
 
 DECODE_ERROR = "amqp:decode-error"
 """The content is not what the name claims (2.8.15)."""
 PRECONDITION_FAILED = "amqp:precondition-failed"
 """The file is not the one that was posted any more (2.8.15)."""
 DESCRIPTION_CHARS_MAX = 300
+LIKELY = "test/**/bad*.py"
+"""Files of CPython that must not parse, among others: a search of the whole tree would parse it twice."""
+SAMPLES = {
+    "python2.py": b"print 'a statement until 2008'\n",
+    "truncated.json": b'{"title": "cut off in the middle of a',
+    "twice.toml": b'name = "one"\nname = "two"\n',
+    "latin1.py": b"name = 'caf\xe9'\n",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,35 +46,24 @@ def _python(content: bytes, path: str) -> None:
         ast.parse(content, path)
 
 
-def _json(content: bytes, path: str) -> None:
-    json.loads(content)
-
-
-def _toml(content: bytes, path: str) -> None:
-    tomllib.loads(content.decode("utf-8"))
-
-
-CLAIMS: dict[str, tuple[str, str, Callable[[bytes, str], None]]] = {
-    # suffix: (what it claims to be, content type, parser)
+Claim = tuple[str, str, Callable[[bytes, str], object]]
+"""Language that a name claims, its content type, and the parser of content and path."""
+CLAIMS: dict[str, Claim] = {
     ".py": ("Python", "text/x-python", _python),
-    ".json": ("JSON", "application/json", _json),
-    ".toml": ("TOML", "application/toml", _toml),
+    ".json": ("JSON", "application/json", lambda content, path: json.loads(content)),
+    ".toml": ("TOML", "application/toml", lambda content, path: tomllib.loads(content.decode())),
 }
-UNCLAIMED_CONTENT_TYPE = "application/octet-stream"
+NO_CLAIM: Claim = ("", "application/octet-stream", lambda content, path: None)
 
 
 def content_type(path: str) -> str:
-    """The MIME type that the name claims."""
-    claim = CLAIMS.get(PurePosixPath(path).suffix)
-    return UNCLAIMED_CONTENT_TYPE if claim is None else claim[1]
+    """Return the MIME type that the name claims."""
+    return CLAIMS.get(PurePosixPath(path).suffix, NO_CLAIM)[1]
 
 
 def parse(path: str, content: bytes) -> Complaint | None:
-    """None when `content` parses as what `path` claims, or when it claims nothing."""
-    claim = CLAIMS.get(PurePosixPath(path).suffix)
-    if claim is None:
-        return None
-    language, _, parser = claim
+    """Return None when `content` parses as what `path` claims, or when it claims nothing."""
+    language, _, parser = CLAIMS.get(PurePosixPath(path).suffix, NO_CLAIM)
     try:
         parser(content, path)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as why:
@@ -78,13 +72,13 @@ def parse(path: str, content: bytes) -> Complaint | None:
     return None
 
 
-def check(manifest: Manifest, *, path: str, sha256: str, body: bytes) -> Complaint | None:
+def check(root: Path, *, path: str, sha256: str, body: bytes) -> Complaint | None:
     """Read the file that a message names, compare it with what was posted, and parse it.
 
     None means: the file is the one the manifest froze, `body` is its beginning, and it is what it claims to be.
     """
     try:
-        content = manifest.locate(path).read_bytes()
+        content = (root / path).read_bytes()
     except OSError as why:
         return Complaint(PRECONDITION_FAILED, f"cannot be read any more: {why.strerror}")
     if hashlib.sha256(content).hexdigest() != sha256:
@@ -92,3 +86,16 @@ def check(manifest: Manifest, *, path: str, sha256: str, body: bytes) -> Complai
     if not content.startswith(body) or (content and not body):
         return Complaint(PRECONDITION_FAILED, "the message does not carry the beginning of the file")
     return parse(path, content)
+
+
+def has_poison(root: Path) -> bool:
+    """Return whether one of the likely files under `root` fails to parse."""
+    return any(parse(path.name, path.read_bytes()) is not None for path in root.glob(LIKELY) if path.is_file())
+
+
+def write_samples(folder: Path) -> list[Path]:
+    """Write `SAMPLES` into a new folder, and return their paths."""
+    folder.mkdir(parents=True)
+    for name, content in SAMPLES.items():
+        (folder / name).write_bytes(content)
+    return sorted(folder.iterdir())

@@ -8,8 +8,6 @@ What differs between attempts, such as who forwarded it, is in the logs and not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from acquit import Message
 from acquit.demo.checks import content_type
 from acquit.demo.manifest import Manifest, ManifestEntry, head
@@ -22,76 +20,46 @@ INGEST = "ingest"
 """Queue where workers forward the files that passed, and from which the table is filled."""
 DEAD_LETTERS = "DLQ"
 """The broker's dead letter address out of the box."""
-
 HEAD_BYTES_MAX = 4096
-POSTED = "posted"
-CHECKED = "checked"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFacts:
-    """The facts about its file that a message carries."""
-
-    identity: str
-    path: str
-    size: int
-    mtime_ms: int
-    sha256: str
-    head: bytes
 
 
 def posting(manifest: Manifest, entry: ManifestEntry) -> Message:
-    """The durable message for one file. Reads the head of the file; raises OSError when that fails."""
-    with manifest.locate(entry.path).open("rb") as stream:
-        # Three more bytes than are kept show whether the cut would fall inside a character.
-        content = stream.read(HEAD_BYTES_MAX + 3)
+    """Return the durable message for one file. Reads the head of the file; raises OSError when that fails."""
+    with (manifest.root / entry.path).open("rb") as stream:
+        content = stream.read(HEAD_BYTES_MAX + 1)  # one more shows whether there is more
     return Message(
+        head(content, HEAD_BYTES_MAX),
         durable=True,
         message_id=entry.identity,
-        subject=POSTED,
+        subject="posted",
         content_type=Symbol(content_type(entry.path)),
-        # When the manifest was frozen and not when this attempt is made: see the module's first paragraph.
-        creation_time=Timestamp(manifest.frozen_at_ms),
+        creation_time=Timestamp(manifest.frozen_at_ms),  # not when this attempt is made: see above
         application_properties={
             "path": entry.path,
             "size": entry.size,
             "mtime": Timestamp(entry.mtime_ms),
             "sha256": entry.sha256,
         },
-        body=head(content, HEAD_BYTES_MAX),
     )
 
 
-def forwarded(row: FileFacts, frozen_at_ms: int) -> Message:
-    """The durable message that says: this file was checked and is what it claims to be."""
+def forwarded(message: Message) -> Message:
+    """Return the durable message that says: the file of this posting was checked and is what it claims to be."""
     return Message(
+        message.body,
         durable=True,
-        message_id=row.identity,
-        subject=CHECKED,
-        content_type=Symbol(content_type(row.path)),
-        creation_time=Timestamp(frozen_at_ms),
-        application_properties={
-            "path": row.path,
-            "size": row.size,
-            "mtime": Timestamp(row.mtime_ms),
-            "sha256": row.sha256,
-        },
-        body=row.head,
+        message_id=message.message_id,
+        subject="checked",
+        content_type=message.content_type,
+        creation_time=message.creation_time,
+        application_properties=message.application_properties,
     )
 
 
-def read(message: Message) -> FileFacts:
-    """The row a posting or a forwarded copy describes. Raises DecodeError when it is neither."""
-    properties = message.application_properties or {}
-    identity, path, sha256 = message.message_id, properties.get("path"), properties.get("sha256")
-    size, mtime, body = properties.get("size"), properties.get("mtime"), message.body
-    if not (
-        isinstance(identity, str)
-        and isinstance(path, str)
-        and isinstance(sha256, str)
-        and isinstance(size, int)
-        and isinstance(mtime, int)
-        and isinstance(body, bytes)
-    ):
-        raise DecodeError("expected a message with path, size, mtime and sha256 as application properties")
-    return FileFacts(identity=identity, path=path, size=int(size), mtime_ms=int(mtime), sha256=sha256, head=body)
+def read(message: Message) -> tuple[ManifestEntry, bytes]:
+    """Return the file of a posting or a forwarded copy, and its head. Raises DecodeError when it is neither."""
+    match message.application_properties, message.body:
+        case {"path": str(path), "size": int(size), "mtime": int(mtime_ms), "sha256": str(sha256)}, bytes(body):
+            return ManifestEntry(path=path, size=int(size), mtime_ms=int(mtime_ms), sha256=sha256), body
+        case _:
+            raise DecodeError("expected a message with path, size, mtime and sha256 as application properties")

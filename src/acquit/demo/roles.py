@@ -1,106 +1,140 @@
-"""The frame of every child process of the demo: how it finds the broker, how it reports, when it ends.
+"""The demo's child processes: how they report, keep their connection and end; the producers and the workers.
 
-* **The broker's address** is in a small file, rewritten whenever the broker has started. Each start takes a new
-  ephemeral port: knocking at the old one would find a closed door, another program, or (because it lies in the range
-  outgoing connections take theirs from) by chance one's own socket.
-* **Reports** are lines of JSON on standard output, read by the parent.
-* **The end**: the line ``finish`` on standard input means "stop when nothing is left to do"; the end of the input means
-  that the parent is gone, and then the process goes at once, so that no run leaves children behind.
+**Reports** are lines of JSON on standard output, read by the parent (`children`): numbers to add up, and lists of
+identities. **A producer** posts one durable message a file and pipelines its sends: when the broker is killed, those
+without an answer are *in doubt*. The client posts them again under the same message ids. So a file may be posted twice,
+which is honest, visible in the ledger, and harmless: the table at the end keeps one.
 
-`keep_working` is the reconnect loop. The first version of the client ends every wait with a typed error when its
-connection is lost and leaves the coming back to the program; this is the program.
+**A worker** acquires postings. The order of what it does is what makes it safe, for each message:
+
+1. check the file (`checks`);
+2. good: post the forwarded copy and wait until the broker answered *accepted*, which it does after its sync;
+3. only then settle the original: *accepted*, or *rejected* with the complaint, which takes it to the dead letter queue.
+
+Where a worker is killed before 3, the broker notices the lost connection and gives the original to another; between 2
+and 3, the file is forwarded a second time, as the same message under the same id, and the table keeps one. There is no
+point at which a kill can lose the file. The naive worker does the same in mode NO_ACK, and posts bad files to the dead
+letter queue by itself, so that what it loses is due to the acknowledgement mode and to nothing else.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
 from pathlib import Path
 
 import acquit
-from acquit.errors import AcquitError, AuthenticationFailed, ConnectionFailed, DeliveryInDoubt, EndpointError
+from acquit import AckMode
+from acquit.demo.checks import check
+from acquit.demo.manifest import Manifest
+from acquit.demo.messages import DEAD_LETTERS, FILES, INGEST, forwarded, posting, read
 
-PAUSE_S_MIN = 0.05
-PAUSE_S_MAX = 0.5
-DOWN_S_MAX = 30.0
-"""Seconds that a process waits for a broker that does not come back."""
 PARENT_GONE = 3
+OPTIONS = acquit.ConnectOptions(reconnect=acquit.Reconnect(delay_ms=50, delay_max_ms=500, first_rounds=0))
+WINDOW = 32
+"""Sends of a producer that have no answer yet, at most."""
+BATCH = 8
+"""Forwarded together: one wait for the broker's sync pays for all of them."""
+PREFETCH = 16
+IDLE_S = 0.3
+ANSWER_TIMEOUT_S = 30.0
+BUSY_S = 0.6
+HOLD_S = 60.0
 
 
 def report(**what: object) -> None:
-    """Print a line for the parent, at once."""
+    """Write a line for the parent, whole and at once: the client tells of its connection on a thread of its own."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
-def obey_parent() -> threading.Event:
-    """Start listening to standard input. The event is set by the line ``finish``."""
-    finish = threading.Event()
+def obey_parent() -> None:
+    """End this process with the parent, whose pipe is its standard input, so that no run leaves children behind."""
 
     def listen() -> None:
-        for line in sys.stdin:
-            if line.strip() == "finish":
-                finish.set()
+        sys.stdin.read()
         os._exit(PARENT_GONE)  # no clean-up: what this process held must go back to the broker, not be closed in order
 
     threading.Thread(target=listen, name="parent", daemon=True).start()
-    return finish
 
 
-def publish_url(endpoint: Path, url: str) -> None:
-    """Write the broker's address: readers see the old one or the new one, never half of it."""
-    scratch = endpoint.with_suffix(".part")
-    scratch.write_text(url, encoding="utf-8")
-    os.replace(scratch, endpoint)
+def connect(name: str, url: str, sends: deque[acquit.SendReceipt] | None = None) -> acquit.Connection:
+    """Connect to the broker, again where it went away. Each loss is reported, and how many `sends` it left in doubt."""
+
+    def tell(event: acquit.ConnectionEvent) -> None:
+        if event.kind is acquit.ConnectionEventKind.INTERRUPTED:
+            report(reconnects=1, in_doubt=sum(not receipt.done for receipt in list(sends or ())))
+
+    return acquit.connect(url, container_id=name, options=OPTIONS, on_event=tell)
 
 
-def withdraw_url(endpoint: Path) -> None:
-    """Say that there is no broker for the moment."""
-    endpoint.unlink(missing_ok=True)
+def produce(*, name: str, url: str, manifest: str, index: int, of: int, rate_per_s: float) -> None:
+    """Post every `of`-th entry of the manifest, beginning with `index`, at `rate_per_s` at most.
 
-
-def keep_working(
-    endpoint: Path,
-    *,
-    container_id: str,
-    work: Callable[[acquit.Connection], None],
-    lost: Callable[[AcquitError], None],
-) -> None:
-    """Call `work` with a connection; when that is lost under it, call `lost`, and `work` again with a fresh one.
-
-    Returns when `work` returns. Raises ConnectionFailed when no broker could be reached for `DOWN_S_MAX` seconds, and
-    at once what trying again cannot mend (AuthenticationFailed, and every error that is not about a lost peer).
+    The rate is there for the spectator: a broker that is killed "in the middle" needs a middle. Time lost to a dead
+    broker is not made up for: a burst would be over before the spectator looks again.
     """
-    pause_s = PAUSE_S_MIN
-    down_since = time.monotonic()
-    while True:
-        try:
-            connection = acquit.connect(
-                endpoint.read_text(encoding="utf-8"),
-                container_id=container_id,
-                # A broker that comes back has another port: the endpoint is read again.
-                options=acquit.ConnectOptions(reconnect=None),
-            )
-        except AuthenticationFailed:
-            raise
-        except (FileNotFoundError, ConnectionFailed) as why:
-            if time.monotonic() - down_since > DOWN_S_MAX:
-                raise ConnectionFailed(f"no broker for {DOWN_S_MAX:.0f} s: {why}") from why
-            time.sleep(pause_s)
-            pause_s = min(PAUSE_S_MAX, pause_s * 2)
-            continue
-        try:
-            work(connection)
-            return
-        except (EndpointError, DeliveryInDoubt) as why:
-            lost(why)
-        finally:
-            with contextlib.suppress(AcquitError):
-                connection.close()
-        pause_s = PAUSE_S_MIN
-        down_since = time.monotonic()
+    files, interval_s, next_s = Manifest.load(Path(manifest)), 1 / rate_per_s, time.monotonic()
+    sends: deque[acquit.SendReceipt] = deque()
+
+    def take_answers(unanswered_max: int) -> None:
+        before = len(sends)
+        while sends and (len(sends) > unanswered_max or sends[0].done):
+            sends[0].result(ANSWER_TIMEOUT_S)
+            sends.popleft()
+        report(posted=before - len(sends))
+
+    with connect(name, url, sends) as connection, connection.session() as session, session.sender(FILES) as sender:
+        for entry in files.entries[index::of]:
+            sends.append(sender.send(posting(files, entry), wait=False))
+            take_answers(WINDOW - 1)
+            next_s = max(next_s + interval_s, time.monotonic() - interval_s)
+            time.sleep(max(0.0, next_s - time.monotonic()))
+        take_answers(0)
+
+
+def work(*, name: str, url: str, root: str, naive: bool, hold_at: int | None) -> None:
+    """Check, forward and settle what is posted, until SIGTERM comes and no message does.
+
+    After `hold_at` messages it stops exactly between 2 and 3, with more acquired and untouched behind, to be killed.
+    """
+    finish, handled = threading.Event(), 0
+    signal.signal(signal.SIGTERM, lambda number, frame: finish.set())
+    with connect(name, url) as connection:
+        session = connection.session(AckMode.NO_ACK if naive else AckMode.INDIVIDUAL)
+        receiver = session.receiver(FILES, prefetch=PREFETCH)
+        ingest, dead_letters = session.sender(INGEST), session.sender(DEAD_LETTERS)
+        while (batch := receiver.receive_many(BATCH, timeout=IDLE_S)) or not finish.is_set():
+            told: dict[str, list[str]] = {"forwarded": [], "rejected": []}
+            sends, settle = [], []
+            for message in batch:
+                entry, body = read(message)
+                complaint = check(Path(root), path=entry.path, sha256=entry.sha256, body=body)
+                told["rejected" if complaint else "forwarded"].append(entry.identity)
+                if naive or complaint is None:
+                    sender = dead_letters if complaint else ingest
+                    sends.append(sender.send(forwarded(message), wait=False))
+                settle.append((message, complaint))
+            for send in sends:
+                send.result(ANSWER_TIMEOUT_S)
+            handled += len(batch)
+            if hold_at is not None and handled >= hold_at:
+                hold_at = None
+                finish.wait(BUSY_S)  # more arrive in its buffer
+                report(held_by_killed_worker=len(batch))
+                finish.wait(HOLD_S)
+            answers = [
+                message.reject(complaint.condition, complaint.description, sync=False)
+                if complaint
+                else message.accept(sync=False)
+                for message, complaint in settle
+                if not naive
+            ]
+            for answer in answers:
+                answer.result(ANSWER_TIMEOUT_S)
+            report(**told)

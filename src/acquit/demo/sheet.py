@@ -1,8 +1,9 @@
 """The balance sheet: the frozen manifest against the ledger and the table.
 
 Three witnesses that know nothing of each other: the manifest says what should be accounted for, the broker's journal
-says what was posted and what became of it, the table says what arrived. Files are compared by identity (path and
-hash), so a copy that was recognised on the way is no double, and a row that should not be there is noticed.
+says what was posted and what became of it, the table says what arrived. Nothing is taken from what the processes said
+of themselves. Files are compared by identity (path and hash), so a copy that was recognised on the way is no double,
+and a row that should not be there is noticed.
 
     lost      in the manifest, and neither in the table nor dead-lettered
     doubled   more than one row in the table, or in the table and dead-lettered as well
@@ -13,31 +14,35 @@ no failures. They are what at-least-once is made of, and have lines of their own
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from acquit.demo.manifest import IDENTITY_HASH_DIGITS, Manifest
+from acquit.demo.messages import DEAD_LETTERS, FILES, INGEST
+from acquit.ledger.balance import balance
+from acquit.ledger.events import RETIRING, EventKind
+from acquit.ledger.fold import Fold
+from acquit.ledger.records import Posting, RecordKind, decode_events
+from acquit.ledger.verify import verify
+from acquit.store.interface import Record
+from acquit.store.reading import FolderReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """The figures of the journal. Each counter: identity -> how many messages with it entered."""
+    """The figures of the journal. Each counter: identity -> how many messages with it entered that queue."""
 
     posted: Counter[str]
-    """Messages that entered the queue of postings."""
     forwarded: Counter[str]
-    """Messages that entered the forward queue."""
     dead_lettered: Counter[str]
-    """Messages that entered the dead letter queue."""
     redelivered: int
     """Postings that were acquired more than once."""
-    balanced: bool
-    """True if, for each queue, what entered is what left and what is there."""
-    queues: Mapping[str, Mapping[str, int]]
-    """The balance of each queue, counts by name."""
     story: int | None
     """The sequence of a message that was acquired before a crash and settled after it."""
+    balanced: bool
+    """True if, for each queue, what entered is what left and what is there."""
     verified: bool
     """The hash chain of the journal is whole."""
 
@@ -57,35 +62,65 @@ class Sheet:
     doubled: tuple[str, ...]
     strangers: tuple[str, ...]
     """Identities in the table that are not in the manifest."""
-    balanced: bool
-    verified: bool
+    ledger_balanced: bool
+    ledger_verified: bool
     story: int | None
 
     @property
     def holds(self) -> bool:
         """True if every file is accounted for once, and the ledger agrees with itself."""
-        return self.balanced and self.verified and not (self.lost or self.doubled or self.strangers)
+        return self.ledger_balanced and self.ledger_verified and not (self.lost or self.doubled or self.strangers)
 
     def as_json(self) -> dict[str, object]:
         """Plain values, for `--json`."""
-        return {
-            "files": self.files,
-            "posted": self.posted,
-            "posted_again": self.posted_again,
-            "in_table": self.in_table,
-            "dead_lettered": self.dead_lettered,
-            "redelivered": self.redelivered,
-            "forwarded_again": self.forwarded_again,
-            "lost": len(self.lost),
-            "doubled": len(self.doubled),
-            "lost_files": list(self.lost),
-            "doubled_files": list(self.doubled),
-            "strangers": list(self.strangers),
-            "ledger_balanced": self.balanced,
-            "ledger_verified": self.verified,
-            "story": self.story,
-            "holds": self.holds,
-        }
+        counts = {"lost": len(self.lost), "doubled": len(self.doubled)}
+        return asdict(self) | counts | {"lost_files": self.lost, "doubled_files": self.doubled, "holds": self.holds}
+
+
+class _Accountant(Fold):
+    """The ledger's own fold that counts, beside it, who entered where and how often it was acquired."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        """Identities, by queue number."""
+        self.acquired: Counter[tuple[int, int]] = Counter()
+        """Queue number and sequence -> how often."""
+        self.settled: set[tuple[int, int]] = set()
+
+    def batch(self, records: Iterator[Record], time_us: int) -> None:
+        gathered = list(records)
+        super().batch(iter(gathered), time_us)
+        for record in gathered:
+            if record.kind == RecordKind.POSTING:
+                posting = Posting.decode(record)
+                self.entered[posting.event.queue][str(posting.message_id)] += 1
+            for event in decode_events(record):
+                if event.kind == EventKind.ACQUIRED:
+                    self.acquired[event.queue, event.sequence] += 1
+                elif event.kind in RETIRING:
+                    self.settled.add((event.queue, event.sequence))
+
+
+def read(data: Path) -> Accounts:
+    """The accounts of a stopped broker. Raises StoreError and its kin where the folder cannot be read."""
+    journal = _Accountant()
+    FolderReader(data).replay(journal, archive=True)
+    journal.settle()
+    numbers = {queue.name: number for number, queue in journal.table.queues.items()}
+    posted, forwarded, dead_lettered = (journal.entered[numbers.get(name, 0)] for name in (FILES, INGEST, DEAD_LETTERS))
+    again = [one for one, times in journal.acquired.items() if one[0] == numbers.get(FILES, 0) and times > 1]
+    # Lives with an end are better stories, and those with more trouble.
+    story = max(again, key=lambda one: (one in journal.settled, journal.acquired[one]), default=None)
+    return Accounts(
+        posted=posted,
+        forwarded=forwarded,
+        dead_lettered=dead_lettered,
+        redelivered=len(again),
+        story=None if story is None else story[1],
+        balanced=balance(journal).balanced,
+        verified=not verify(data).problems,
+    )
 
 
 def draw_up(manifest: Manifest, accounts: Accounts, rows: Iterable[tuple[str, str]]) -> Sheet:
@@ -96,19 +131,15 @@ def draw_up(manifest: Manifest, accounts: Accounts, rows: Iterable[tuple[str, st
     return Sheet(
         files=len(expected),
         posted=len(accounts.posted),
-        posted_again=_extra(accounts.posted),
+        posted_again=accounts.posted.total() - len(accounts.posted),
         in_table=len(in_table),
         dead_lettered=len(dead),
         redelivered=accounts.redelivered,
-        forwarded_again=_extra(accounts.forwarded),
+        forwarded_again=accounts.forwarded.total() - len(accounts.forwarded),
         lost=tuple(sorted(expected - in_table.keys() - dead.keys())),
         doubled=tuple(sorted(one for one, rows in in_table.items() if rows > 1 or one in dead)),
         strangers=tuple(sorted(in_table.keys() - expected)),
-        balanced=accounts.balanced,
-        verified=accounts.verified,
+        ledger_balanced=accounts.balanced,
+        ledger_verified=accounts.verified,
         story=accounts.story,
     )
-
-
-def _extra(counter: Counter[str]) -> int:
-    return counter.total() - len(counter)

@@ -1,182 +1,122 @@
-"""The demo's output. `RichStage` is for people; `QuietStage` prints nothing until the end, then one JSON document."""
+"""The demo's output: bars on a terminal, plain lines elsewhere; with `--json` one document, and nothing else."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from acquit.demo.chaos import Tally
+from acquit.demo.chaos import Tally, Watch
 from acquit.demo.sheet import Sheet
 
 WIDTH_ELSEWHERE = 120
 """Characters of a line that does not go to a terminal."""
+ROWS = (
+    # field of `Sheet`, label, what it means, whether a line is drawn below
+    ("files", "in the manifest", "frozen before the first message", True),
+    ("posted", "posted", "answered accepted: the broker has them on disk", False),
+    ("posted_again", "  posted again", "in doubt when the broker was killed; copies of the above", False),
+    ("redelivered", "redelivered", "acquired, not acknowledged before a kill, acquired again", False),
+    ("forwarded_again", "  forwarded again", "copies that the table set aside by identity", True),
+    ("in_table", "in the table ({table})", "one row each", False),
+    ("dead_lettered", "dead-lettered", "not what their names claim, with the parse error", True),
+    ("lost", "lost", "neither in the table nor dead-lettered", False),
+    ("doubled", "doubled", "more than one row", False),
+)
+VERDICTS = {True: ("green", "Every file is accounted for, once."), False: ("red", "The balance does not hold.")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
-    """The facts that are shown at the end."""
+class DemoStage:
+    """The output of one run of the demo."""
 
-    careful: Sheet
-    naive: Sheet | None
-    table: str
-    """Name of the table for the heading: "SQLite" or "Delta"."""
-    elapsed_s: float
-    tries: Sequence[tuple[str, str]]
-    """Commands to try next, and what each shows."""
-    figures: Mapping[str, float]
-    """Further figures that are worth a line of JSON: times, counts."""
-
-
-class Watching(Protocol):
-    """An act of the play, with its progress."""
-
-    def progress(self, tally: Tally) -> None: ...
-    def happened(self, sentence: str) -> None: ...
-
-
-class DemoStage(Protocol):
-    """The output that the demo is shown on."""
-
-    def plan(self, lines: Sequence[str]) -> None: ...
-    def act(self, title: str, files: int) -> AbstractContextManager[Watching]: ...
-    def close(self, closing: Closing) -> None: ...
-    def failed(self, why: str) -> None: ...
-
-
-class QuietStage:
-    """An output of nothing but one JSON document."""
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._console = Console(highlight=False, quiet=as_json)
+        if not self._console.is_terminal:
+            self._console.width = WIDTH_ELSEWHERE
 
     def plan(self, lines: Sequence[str]) -> None:
-        pass
+        self._console.print(escape("\n".join(lines)), "\n", sep="", soft_wrap=True)
 
     @contextmanager
-    def act(self, title: str, files: int) -> Iterator[Watching]:
-        yield _Unwatched()
-
-    def close(self, closing: Closing) -> None:
-        document = {
-            "balance": closing.careful.as_json(),
-            "naive": None if closing.naive is None else closing.naive.as_json(),
-            "table": closing.table,
-            "elapsed_s": round(closing.elapsed_s, 2),
-            "figures": {name: round(value, 3) for name, value in closing.figures.items()},
-            "try": [command for command, _ in closing.tries],
-        }
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-
-    def failed(self, why: str) -> None:
-        sys.stdout.write(json.dumps({"error": why}) + "\n")
-
-
-class _Unwatched:
-    def progress(self, tally: Tally) -> None:
-        pass
-
-    def happened(self, sentence: str) -> None:
-        pass
-
-
-class RichStage:
-    """Progress bars on a terminal, plain lines elsewhere."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        if console is None:
-            console = Console(highlight=False)
-            if not console.is_terminal:
-                console.width = WIDTH_ELSEWHERE
-        self._console = console
-
-    def plan(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            self._console.print(escape(line), soft_wrap=True)
-        self._console.print()
-
-    @contextmanager
-    def act(self, title: str, files: int) -> Iterator[Watching]:
+    def act(self, title: str, files: int) -> Iterator[Watch]:
+        """Show an act of the play, with its progress."""
         self._console.print(f"[bold]{escape(title)}[/bold]")
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeElapsedColumn(), console=self._console) as progress:
-            yield _Watched(progress, files)
+        with Progress(*columns, TimeElapsedColumn(), console=self._console, disable=self._as_json) as progress:
+            yield watch_with(progress, files)
         self._console.print()
 
-    def close(self, closing: Closing) -> None:
-        self._console.print(_sheet_table(closing))
-        for name, files in (("lost", closing.careful.lost), ("doubled", closing.careful.doubled)):
+    def close(
+        self,
+        careful: Sheet,
+        naive: Sheet | None,
+        *,
+        table: str,
+        elapsed_s: float,
+        figures: object,
+        tries: dict[str, str],
+    ) -> None:
+        """Show the balance. `table`: "SQLite" or "Delta"; `tries`: commands, and what each shows."""
+        if self._as_json:
+            balances = {"balance": careful.as_json(), "naive": naive and naive.as_json()}
+            facts = {"table": table, "elapsed_s": round(elapsed_s, 2), "figures": figures, "try": list(tries)}
+            sys.stdout.write(json.dumps(balances | facts, indent=2) + "\n")
+        self._console.print(_sheet_table(careful, naive, table))
+        for name, files in (("lost", careful.lost), ("doubled", careful.doubled)):
             if files:
                 self._console.print(f"[red]{name}:[/red] {escape(', '.join(files[:10]))}")
-        verdict = (
-            "[bold green]Every file is accounted for, once.[/bold green]"
-            if closing.careful.holds
-            else "[bold red]The balance does not hold.[/bold red]"
-        )
-        self._console.print(f"{verdict} {closing.elapsed_s:.0f} s.\n")
-        self._console.print("Try next:")
-        for command, shows in closing.tries:
+        colour, verdict = VERDICTS[careful.holds]
+        self._console.print(f"[bold {colour}]{verdict}[/bold {colour}] {elapsed_s:.0f} s.\n\nTry next:")
+        for command, shows in tries.items():
             # A command that is wrapped cannot be copied.
-            self._console.print(f"  [cyan]{escape(command)}[/cyan]", soft_wrap=True)
-            self._console.print(f"      {escape(shows)}")
+            self._console.print(f"  [cyan]{escape(command)}[/cyan]\n      {escape(shows)}", soft_wrap=True)
 
     def failed(self, why: str) -> None:
+        if self._as_json:
+            sys.stdout.write(json.dumps({"error": why}) + "\n")
         self._console.print(f"[red]{escape(why)}[/red]")
 
 
-class _Watched:
-    def __init__(self, progress: Progress, files: int) -> None:
-        self._begun_s = time.monotonic()
-        self._progress = progress
-        self._files = files
-        self._posted = progress.add_task("posted", total=files)
-        self._checked = progress.add_task("checked and settled", total=files)
-        self._stored = progress.add_task("in the table", total=files)
+def watch_with(progress: Progress, files: int) -> Watch:
+    """Return what shows a tally as bars, and a sentence with the seconds since now."""
+    begun_s = time.monotonic()
+    names = ("posted", "checked and settled", "in the table")
+    posted, checked, stored = (progress.add_task(name, total=files) for name in names)
 
-    def progress(self, tally: Tally) -> None:
-        self._progress.update(self._posted, completed=tally.posted)
-        self._progress.update(self._checked, completed=len(tally.forwarded | tally.rejected))
+    def watch(tally: Tally, sentence: str | None) -> None:
+        progress.update(posted, completed=tally.counts["posted"])
+        progress.update(checked, completed=len(tally.forwarded | tally.rejected))
         # What is dead-lettered goes to no table: without it the bar would end short of its end, as if some were lost.
-        self._progress.update(self._stored, completed=tally.stored, total=self._files - len(tally.rejected))
+        progress.update(stored, completed=tally.counts["stored"], total=files - len(tally.rejected))
+        if sentence is not None:
+            at = f"  {time.monotonic() - begun_s:6.1f} s"
+            progress.console.print(f"{at}  [yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
 
-    def happened(self, sentence: str) -> None:
-        elapsed_s = time.monotonic() - self._begun_s
-        self._progress.console.print(f"  {elapsed_s:6.1f} s  [yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
+    return watch
 
 
-def _sheet_table(closing: Closing) -> Table:
-    careful, naive = closing.careful, closing.naive
-    table = Table(title="Balance, from the frozen manifest, the broker's journal and the table", title_justify="left")
-    table.add_column("files")
-    table.add_column("acknowledged after the work" if naive else "count", justify="right")
-    if naive:
-        table.add_column("acknowledged on receipt", justify="right")
+def _sheet_table(careful: Sheet, naive: Sheet | None, name: str) -> Table:
+    title = "Balance, from the frozen manifest, the broker's journal and the table"
+    counts = ("acknowledged after the work", "acknowledged on receipt") if naive else ("count",)
+    table = Table("files", title=title, title_justify="left")
+    for heading in counts:
+        table.add_column(heading, justify="right")
     table.add_column("what it means")
-    rows: list[tuple[str, str, str]] = [
-        ("files", "in the manifest", "frozen before the first message"),
-        ("posted", "posted", "answered accepted: the broker has them on disk"),
-        ("posted_again", "  posted again", "in doubt when the broker was killed; copies of the above"),
-        ("redelivered", "redelivered", "acquired, not acknowledged before a kill, acquired again"),
-        ("forwarded_again", "  forwarded again", "copies that the table set aside by identity"),
-        ("in_table", f"in the table ({closing.table})", "one row each"),
-        ("dead_lettered", "dead-lettered", "not what their names claim, with the parse error"),
-        ("lost", "lost", "neither in the table nor dead-lettered"),
-        ("doubled", "doubled", "more than one row"),
-    ]
-    for field, label, meaning in rows:
-        cells = [_cell(sheet, field) for sheet in (careful, naive) if sheet is not None]
-        table.add_row(label, *cells, meaning, end_section=field in ("files", "forwarded_again", "dead_lettered"))
+    for field, label, meaning, ends in ROWS:
+        cells = [_cell(getattr(sheet, field)) for sheet in (careful, naive) if sheet is not None]
+        table.add_row(label.format(table=name), *cells, meaning, end_section=ends)
     return table
 
 
-def _cell(sheet: Sheet, field: str) -> str:
-    value = getattr(sheet, field)
-    if not isinstance(value, tuple):
+def _cell(value: int | tuple[str, ...]) -> str:
+    if isinstance(value, int):
         return f"{value:,}"
-    return f"[bold red]{len(value):,}[/bold red]" if value else "[bold green]0[/bold green]"
+    return f"[bold {'red' if value else 'green'}]{len(value):,}[/]"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from acquit.demo import checks
 from acquit.demo.checks import DECODE_ERROR, DESCRIPTION_CHARS_MAX, PRECONDITION_FAILED, check, content_type, parse
-from acquit.demo.manifest import Manifest, freeze
 
 GOOD = {
     "a.py": b"x = '\\d'\n",
@@ -52,40 +52,59 @@ def test_content_types_follow_the_name() -> None:
 
 
 @pytest.fixture
-def manifest(tmp_path: Path) -> Manifest:
+def root(tmp_path: Path) -> Path:
     (tmp_path / "a.py").write_bytes(b"x = 1\n")
     (tmp_path / "empty.txt").write_bytes(b"")
-    return freeze(tmp_path, files_max=10, file_bytes_max=100, now_ms=0)
+    return tmp_path
 
 
 SHA256 = hashlib.sha256(b"x = 1\n").hexdigest()
 
 
 @pytest.mark.parametrize("body", [b"x = 1\n", b"x ="])
-def test_a_file_that_is_as_it_was_posted_passes(manifest: Manifest, body: bytes) -> None:
-    assert check(manifest, path="a.py", sha256=SHA256, body=body) is None
+def test_a_file_that_is_as_it_was_posted_passes(root: Path, body: bytes) -> None:
+    assert check(root, path="a.py", sha256=SHA256, body=body) is None
 
 
-def test_an_empty_file_passes_with_an_empty_body(manifest: Manifest) -> None:
-    assert check(manifest, path="empty.txt", sha256=hashlib.sha256(b"").hexdigest(), body=b"") is None
+def test_an_empty_file_passes_with_an_empty_body(root: Path) -> None:
+    assert check(root, path="empty.txt", sha256=hashlib.sha256(b"").hexdigest(), body=b"") is None
 
 
 @pytest.mark.parametrize("body", [b"", b"y = 1\n", b"x = 1\n\n"])
-def test_a_body_that_is_not_its_beginning_does_not(manifest: Manifest, body: bytes) -> None:
-    complaint = check(manifest, path="a.py", sha256=SHA256, body=body)
+def test_a_body_that_is_not_its_beginning_does_not(root: Path, body: bytes) -> None:
+    complaint = check(root, path="a.py", sha256=SHA256, body=body)
     assert complaint is not None
     assert complaint.condition == PRECONDITION_FAILED
 
 
-def test_a_file_that_changed_does_not(manifest: Manifest) -> None:
-    manifest.locate("a.py").write_bytes(b"x = 2\n")
-    complaint = check(manifest, path="a.py", sha256=SHA256, body=b"x =")
+def test_a_file_that_changed_does_not(root: Path) -> None:
+    (root / "a.py").write_bytes(b"x = 2\n")
+    complaint = check(root, path="a.py", sha256=SHA256, body=b"x =")
     assert complaint is not None
     assert (complaint.condition, "changed" in complaint.description) == (PRECONDITION_FAILED, True)
 
 
-def test_a_file_that_is_gone_does_not(manifest: Manifest) -> None:
-    manifest.locate("a.py").unlink()
-    complaint = check(manifest, path="a.py", sha256=SHA256, body=b"x =")
+def test_a_file_that_is_gone_does_not(root: Path) -> None:
+    (root / "a.py").unlink()
+    complaint = check(root, path="a.py", sha256=SHA256, body=b"x =")
     assert complaint is not None
     assert complaint.condition == PRECONDITION_FAILED
+
+
+def test_every_sample_is_broken_and_written_where_it_is_said(tmp_path: Path) -> None:
+    written = checks.write_samples(tmp_path / "samples")
+    assert {path.name: path.read_bytes() for path in written} == checks.SAMPLES
+    assert all(parse(path.name, path.read_bytes()) is not None for path in written)
+
+
+def test_sees_a_broken_file_in_a_likely_place(tmp_path: Path) -> None:
+    (tmp_path / "test" / "deep").mkdir(parents=True)
+    (tmp_path / "test" / "deep" / "badsyntax.py").write_bytes(b"print 'x'\n")
+    assert checks.has_poison(tmp_path)
+
+
+def test_sees_none_where_the_tests_were_stripped(tmp_path: Path) -> None:
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "bad_but_fine.py").write_bytes(b"x = 1\n")
+    (tmp_path / "elsewhere.py").write_bytes(b"print 'x'\n")
+    assert not checks.has_poison(tmp_path)

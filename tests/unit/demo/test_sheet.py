@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from acquit.demo.manifest import LeftOut, Manifest, ManifestEntry
-from acquit.demo.sheet import Accounts, Sheet, draw_up
+import acquit
+from acquit import AckMode
+from acquit.demo.manifest import Manifest, ManifestEntry
+from acquit.demo.messages import FILES, INGEST
+from acquit.demo.sheet import Accounts, Sheet, draw_up, read
 
 A, B, C = (ManifestEntry(path=name, size=1, mtime_ms=0, sha256=name * 64) for name in "abc")
-MANIFEST = Manifest(root=Path("/"), extra={}, frozen_at_ms=0, entries=(A, B, C), left_out=LeftOut())
+MANIFEST = Manifest(root=Path("/"), frozen_at_ms=0, entries=(A, B, C), left_out={})
 
 
 def accounts(
@@ -25,7 +28,6 @@ def accounts(
         dead_lettered=Counter(entry.identity for entry in dead),
         redelivered=2,
         balanced=True,
-        queues={},
         story=None,
         verified=True,
     )
@@ -75,5 +77,32 @@ def test_it_does_not_hold_when_the_ledger_disagrees_with_itself(field: str) -> N
 
 def test_as_json_has_every_count_and_the_names_of_what_is_wrong() -> None:
     plain = draw_up(MANIFEST, accounts(), [row(A)]).as_json()
-    assert (plain["lost"], plain["lost_files"], plain["holds"]) == (1, [B.identity], False)
-    assert set(Sheet.__dataclass_fields__) - {"balanced", "verified"} <= set(plain)
+    assert (plain["lost"], plain["lost_files"], plain["holds"]) == (1, (B.identity,), False)
+    assert set(Sheet.__dataclass_fields__) <= set(plain)
+
+
+def test_the_journal_tells_who_entered_where_and_what_came_again(tmp_path: Path) -> None:
+    with acquit.Broker(tmp_path) as broker, acquit.connect(broker.url) as connection:
+        sender = connection.session().sender(FILES)
+        for identity in ("a", "b", "b", "c"):
+            sender.send(acquit.Message(identity, durable=True, message_id=identity))
+        session = connection.session(AckMode.INDIVIDUAL)
+        receiver = session.receiver(FILES)
+        first = receiver.receive(timeout=10)
+        assert first is not None
+        first.modify(delivery_failed=True)
+        for _ in range(4):
+            message = receiver.receive(timeout=10)
+            assert message is not None
+            if message.body == "c":
+                message.reject("amqp:decode-error", "no good")
+                continue
+            session.sender(INGEST).send(acquit.Message(message.body, durable=True, message_id=message.message_id))
+            message.accept()
+    found = read(tmp_path)
+    assert found.posted == {"a": 1, "b": 2, "c": 1}
+    assert found.forwarded == {"a": 1, "b": 2}
+    assert found.dead_lettered == {"c": 1}
+    assert (found.redelivered, found.story) == (1, first.sequence)
+    assert found.balanced
+    assert found.verified

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.demo import roles
-from acquit.demo.roles import keep_working, publish_url, withdraw_url
 from acquit.errors import AcquitError, ConnectionFailed, ConnectionLost, MessageRejected
+from tests.support import endpoint as endpoints
+from tests.support.endpoint import keep_working, publish_url, withdraw_url
 
 
 def test_an_address_is_published_whole_and_withdrawn(tmp_path: Path) -> None:
@@ -46,6 +46,6 @@ def test_what_trying_again_cannot_mend_is_raised(broker: acquit.Broker, tmp_path
 
 
 def test_a_broker_that_does_not_come_back_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roles, "DOWN_S_MAX", 0.0)
+    monkeypatch.setattr(endpoints, "DOWN_S_MAX", 0.0)
     with pytest.raises(ConnectionFailed, match="no broker for"):
         keep_working(tmp_path / "endpoint", container_id="worker", work=lambda c: None, lost=lambda why: None)
