@@ -9,6 +9,7 @@ import sys
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal, get_origin, get_type_hints
 
 import pytest
 
@@ -24,10 +25,13 @@ from acquit.broker.options import (
     Role,
     Security,
     Tls,
+    TransactionLimits,
     User,
 )
 from acquit.errors import ConfigurationError
 from acquit.store.options import JournalOptions
+
+OPTIONS = (AddressPolicy, BrokerLimits, ConnectionLimits, Http, JournalOptions, Listen, Role, Security, Tls, User)
 
 
 def test_a_number_out_of_range_is_named() -> None:
@@ -91,7 +95,7 @@ def in_toml(value: object) -> str:
 
 @pytest.mark.parametrize(
     "kind",
-    [AddressPolicy, BrokerLimits, ConnectionLimits, Http, JournalOptions, Listen, Role, Security, Tls, User],
+    OPTIONS,
     ids=lambda kind: kind.__name__,
 )
 def test_the_page_lists_every_key_with_its_default_and_meaning(kind: type) -> None:
@@ -104,6 +108,14 @@ def test_the_page_lists_every_key_with_its_default_and_meaning(kind: type) -> No
         # The journal's options are documented where they are; here it is enough that none is missing or stale.
         meaning = "" if kind is JournalOptions else f"{doc} |"
         assert f"| `{field.name}` | `{in_toml(field.default)}` | {meaning}" in page
+
+
+@pytest.mark.parametrize("kind", [*OPTIONS, TransactionLimits], ids=lambda kind: kind.__name__)
+def test_every_number_has_a_range_and_every_word_its_choices(kind: type) -> None:
+    for name, hint in get_type_hints(kind).items():
+        if hint in (int, float) or get_origin(hint) is Literal:
+            with pytest.raises(ConfigurationError, match=name):
+                kind(**{name: "such" if get_origin(hint) is Literal else -1})
 
 
 def test_the_examples_of_the_page_are_valid() -> None:

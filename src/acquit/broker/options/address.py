@@ -161,19 +161,7 @@ class AddressPolicy:
     """Links of a queue that only look; one more is refused. 0: no limit."""
 
     def __post_init__(self) -> None:
-        check_choice(
-            self,
-            {
-                "connection_loss": ("count", "dead-letter"),
-                "orderly_close": ("uncounted", "count"),
-                "routing": ("", "anycast", "multicast"),
-                "unroutable": ("accept", "release"),
-                "redelivery_blocks": ("none", "queue", "group"),
-                "consumers": ("shared", "single-active", "exclusive"),
-                "full_policy": ("page", "block", "reject", "drop-oldest"),
-                "duplicate_detection": ("off", "id", "message-id"),
-            },
-        )
+        check_choice(self)
         if not self.last_value_key:
             raise ConfigurationError("last_value_key: expected the name of an application property, found ''")
         check_range(

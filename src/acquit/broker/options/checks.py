@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal, get_args, get_origin, get_type_hints
 
 from acquit.errors import ConfigurationError
 
 UINT_MAX: Final = 0xFFFF_FFFF
 TIME_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
 """Ten years: longer than any broker waits, and no sum of a few overflows a timestamp."""
+_CHOICES: Final[dict[type, Mapping[str, tuple[str, ...]]]] = {}
+"""The choices of each class that has been asked for: an address is given its policy while messages wait."""
 
 
 def check_range(owner: object, bounds: Mapping[str, tuple[float, float]]) -> None:
@@ -20,12 +22,20 @@ def check_range(owner: object, bounds: Mapping[str, tuple[float, float]]) -> Non
             raise ConfigurationError(f"{name}: expected a number from {low} to {high}, found {value!r}")
 
 
-def check_choice(owner: object, choices: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise ConfigurationError for a word of `owner` that is none of its choices."""
-    for name, allowed in choices.items():
+def check_choice(owner: object) -> None:
+    """Raise ConfigurationError for a word of `owner`, a dataclass, that is not among those of its field's Literal."""
+    for name, allowed in _choices(type(owner)).items():
         value = getattr(owner, name)
         if value not in allowed:
             raise ConfigurationError(f"{name}: expected one of {', '.join(map(repr, allowed))}, found {value!r}")
+
+
+def _choices(kind: type) -> Mapping[str, tuple[str, ...]]:
+    """Return the words that each field of `kind` with a Literal may have."""
+    if kind not in _CHOICES:
+        hints = get_type_hints(kind).items()
+        _CHOICES[kind] = {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
+    return _CHOICES[kind]
 
 
 def check_pattern(name: str, pattern: str) -> None:
