@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from acquit.broker.options import BrokerOptions
+from acquit.broker.options import AddressPolicy, BrokerOptions
 from acquit.cli.app import COMMANDS, acquit
 from acquit.cli.exits import Exit
 from acquit.ledger import events, records
@@ -28,7 +28,7 @@ NAMES = Path(__file__).with_name("names.txt")
 
 def names() -> list[str]:
     """All of them, sorted."""
-    return sorted({*wire(), *journal(), *configuration("setting", BrokerOptions), *commands(), *spark()})
+    return sorted({*wire(), *journal(), *settings(), *commands(), *spark()})
 
 
 def wire() -> Iterator[str]:
@@ -40,6 +40,11 @@ def journal() -> Iterator[str]:
         for kind in vars(module).values():
             if isinstance(kind, type) and issubclass(kind, IntEnum | IntFlag) and kind.__module__ == module.__name__:
                 yield from (f"journal {kind.__name__} {member.name} = {member.value}" for member in kind)
+
+
+def settings() -> Iterator[str]:
+    yield from configuration("setting", BrokerOptions)
+    yield from configuration("setting.address", AddressPolicy)
 
 
 def configuration(path: str, options: type) -> Iterator[str]:
