@@ -11,7 +11,7 @@ from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.inspect import ConnectionSnapshot, LinkSnapshot, QueueSnapshot, TransactionSnapshot
 from acquit.broker.nodes.node import whole
 from acquit.broker.tally import NO_TALLY
-from acquit.ledger.events import EventKind
+from acquit.ledger.events import RETIRING, EventKind
 from acquit.protocol.link import SendingLink
 
 if TYPE_CHECKING:
@@ -27,19 +27,10 @@ _TEXT_MAX: Final = 256
 """Characters of a name that a peer has chosen, in a snapshot."""
 _COUNT_MASK: Final = 0xFFFF_FFFF
 
-_COUNTED: Final = (
-    ("accepted", EventKind.ACCEPTED),
-    ("consumed", EventKind.CONSUMED),
-    ("dead_lettered", EventKind.DEAD_LETTERED),
-    ("expired", EventKind.EXPIRED),
-    ("dropped", EventKind.DROPPED),
-    ("displaced", EventKind.DISPLACED),
-    ("moved_out", EventKind.MOVED_OUT),
-    ("purged", EventKind.PURGED),
-    ("lost_volatile", EventKind.LOST_VOLATILE),
-    ("duplicates", EventKind.DUPLICATE),
-)
-
+_RETIRED: Final = tuple((kind.name.lower(), kind) for kind in sorted(RETIRING))
+RETIRED_FIGURES: Final = tuple(name for name, _ in _RETIRED)
+"""Figures of a queue that count the messages which left it, one for each way of leaving."""
+_COUNTED: Final = (*_RETIRED, ("duplicates", EventKind.DUPLICATE))
 
 QUEUE_FIGURES: Final = (
     "entered",
@@ -240,6 +231,7 @@ def _text(value: object) -> str:
 __all__ = [
     "CONNECTION_FIGURES",
     "QUEUE_FIGURES",
+    "RETIRED_FIGURES",
     "connection_figures",
     "connection_snapshot",
     "link_snapshot",

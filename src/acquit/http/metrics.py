@@ -30,6 +30,7 @@ from prometheus_client.metrics_core import Metric
 from acquit._version import version
 from acquit.broker.admin.operations import check_browse_any, operation
 from acquit.broker.durations import STAY_BOUNDS_S, DurationsSnapshot
+from acquit.broker.snapshots import RETIRED_FIGURES
 from acquit.broker.tally import HOLD_ENDS
 from acquit.http.health import REASONS
 from acquit.protocol.extensions import METRICS
@@ -47,18 +48,6 @@ _COUNTERS: Final = {
     "rolled_back": ("rolled_back", "Postings of transactions that never entered."),
 }
 """Counters of a queue: attribute, name, meaning."""
-_OUTCOMES: Final = (
-    "accepted",
-    "consumed",
-    "dead_lettered",
-    "expired",
-    "dropped",
-    "displaced",
-    "moved_out",
-    "purged",
-    "lost_volatile",
-)
-"""Ways in which messages leave a queue: each is an outcome of ``acquit_queue_retired_total``."""
 _STATES: Final = ("pending", "available", "acquired", "scheduled", "suspended")
 _GAUGES: Final = {
     "consumers": ("consumers", "Links that receive from the queue."),
@@ -164,7 +153,7 @@ def families(found: Mapping[Any, Any], bridge: Bridge) -> Iterator[Metric]:
     )
     depth = GaugeMetricFamily("acquit_queue_messages", "Messages in the queue, by state.", labels=("queue", "state"))
     for queue, row in rows.items():
-        for outcome in _OUTCOMES:
+        for outcome in RETIRED_FIGURES:
             retired.add_metric((queue, outcome), row[outcome])
         for state in _STATES:
             depth.add_metric((queue, state), row[state])

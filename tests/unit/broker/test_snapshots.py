@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from dataclasses import fields
+
+from acquit.broker import snapshots
 from acquit.broker.inspect import QueueSnapshot
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from tests.support.broker_world import World, durable, posted
@@ -11,6 +16,19 @@ def snapshot(world: World) -> QueueSnapshot:
     found = world.core.queue_snapshot("q")
     assert found is not None
     return found
+
+
+def test_every_figure_of_a_queue_is_one_that_somebody_sets() -> None:
+    """A field that both leave out would be 0 for ever."""
+    calls = [
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(snapshots)))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == QueueSnapshot.__name__
+    ]
+    assert len(calls) == 2, "of a queue, and of a topic"
+    set_by_name = {keyword.arg for call in calls for keyword in call.keywords} - {None}
+    counted = {*snapshots.RETIRED_FIGURES, "duplicates"}
+    assert set_by_name | counted == {field.name for field in fields(QueueSnapshot)}
 
 
 def test_the_age_of_the_oldest_message_that_waits() -> None:

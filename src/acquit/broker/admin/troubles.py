@@ -26,7 +26,7 @@ TROUBLES: Final[tuple[tuple[str, Condition], ...]] = (
     ("suspended", lambda queue, final, now_us: queue.suspended),
 )
 """Names of troubles, the worst first, each with the condition for it."""
-_PAUSED: Final = 1 << 2
+_PAUSED: Final = 1 << [name for name, _ in reversed(TROUBLES)].index("paused")
 
 
 def troubles_of_queue(queue: Queue, final: bool, now_us: int) -> int:
