@@ -15,10 +15,11 @@ from pathlib import Path
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.events import EventKind
 from acquit.ledger.recorder import Recorder
-from acquit.ledger.records import Queue, encode_id, encode_posting_meta
+from acquit.ledger.records import Queue, RecordKind, encode_id, encode_posting_meta
 from acquit.ledger.table import StateTable
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
+from acquit.store.record import StoreKind
 from acquit.store.recovery import open_store
 from tests.support.raw_journal import Gathered
 
@@ -208,6 +209,17 @@ def lines(data: bytes) -> Iterator[str]:
 
 def example() -> str:
     return "\n".join(lines(written())).lstrip("\n") + "\n"
+
+
+def test_every_kind_of_record_and_of_event_is_on_the_page() -> None:
+    page = PAGE.read_text()
+    records = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page, re.MULTILINE)
+    assert {name: int(number) for number, name in records} == {
+        kind.name: int(kind) for kind in (*RecordKind, *StoreKind)
+    }
+    kinds = page.split("| kinds | |\n", 1)[1].split("\n\n", 1)[0]
+    events = re.findall(r"\b(\d+) ([A-Z_]{3,})\b", kinds)
+    assert {name: int(number) for number, name in events} == {kind.name: int(kind) for kind in EventKind}
 
 
 def test_the_page_shows_what_is_written() -> None:

@@ -7,7 +7,7 @@ import pytest
 from acquit.errors import StoreCorrupt, StoreVersionUnsupported
 from acquit.ledger.duplicates import LIMIT
 from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_event
-from acquit.ledger.fold import ANOMALIES_MAX, Fold
+from acquit.ledger.fold import _APPLIERS, ANOMALIES_MAX, Fold
 from acquit.ledger.live import Notes
 from acquit.ledger.records import (
     Attempt,
@@ -91,6 +91,11 @@ def log() -> Log:
 
 
 # -- the life of a message ---------------------------------------------------------------------------------------------
+def test_every_kind_of_record_is_read_or_may_be_passed_over() -> None:
+    """A broker that wrote another would not start again."""
+    assert {*RecordKind, *StoreKind} - _APPLIERS.keys() == {RecordKind.AUDIT}
+
+
 def test_posted(log: Log) -> None:
     position = log.post(7)
     message = log.fold.messages[7]
