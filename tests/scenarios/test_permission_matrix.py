@@ -6,12 +6,15 @@ takes, as alternatives of sets. The broker must allow exactly these, and refuse 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from acquit.broker import options
 from acquit.broker.admin.later import Later
 from acquit.broker.admin.operations import OPERATIONS
 from acquit.broker.options import BrokerLimits, BrokerOptions, Role, Security, User
@@ -463,6 +466,13 @@ def test_exactly_what_the_permissions_say(way: Way) -> None:
                 if let_in != expected(needs, permissions, covered=place == COVERED):
                     wrong.append((sorted(permissions), place, "there" if exists else "new", let_in))
     assert not wrong
+
+
+def test_each_permission_is_tried_and_explained() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    rows = page.split("| permission | at an address it allows to |\n|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    assert re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE) == list(PERMISSIONS)
+    assert options.PERMISSIONS == PERMISSIONS
 
 
 def test_each_operation_has_its_ways() -> None:
