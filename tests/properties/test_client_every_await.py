@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from acquit import aio, errors
+from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.reconnecting import Reconnect
@@ -27,7 +28,7 @@ from tests.support.server import Server, serve
 from tests.support.stepping import Accounted, Cut, at_every_await, numbers, turns
 
 LONG = 30.0
-MODES = ["transacted", "auto", "client", "dups_ok", "no_ack", "individual", "pre_ack"]
+MODES = [mode.name.lower() for mode in AckMode]
 
 
 def body(message: aio.ReceivedMessage | None) -> object:

@@ -9,7 +9,7 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.options import json_option, seconds
+from acquit.cli.options import MODES, json_option, seconds
 from acquit.cli.output import counted, counting, emit_json, remark
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from acquit.protocol.jsonform import Json
 
 SCENARIOS: Final = ("send", "receive", "end-to-end", "latency", "fan-out")
-MODES: Final = ("auto", "individual", "client", "dups-ok", "pre-ack", "no-ack")
 SECONDS: Final = 10.0
 RECEIVED: Final = 100_000
 """Messages that `receive` posts before, if nobody says how many."""

@@ -10,6 +10,8 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
+MODES: Final = ("individual", "client", "auto", "dups-ok", "pre-ack", "no-ack")
+"""The acknowledgement modes of commands: all but TRANSACTED. Here because the client is not loaded for a help text."""
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 CREDENTIAL_VARIABLE: Final = "ACQUIT_PASSWORD"
 """Environment variable with the password of ``--user``. There is no option for one: command lines are for all to

@@ -16,7 +16,7 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.management import meant
 from acquit.cli.messages import body_text, body_to_json, death, describe
-from acquit.cli.options import json_option, seconds
+from acquit.cli.options import MODES, json_option, seconds
 from acquit.cli.output import counted, emit_json, line, remark, time_text
 from acquit.errors import AcquitError, NotFound
 from acquit.protocol.extensions import ATTEMPTS, EXISTING, ORIGIN
@@ -24,7 +24,6 @@ from acquit.protocol.extensions import ATTEMPTS, EXISTING, ORIGIN
 if TYPE_CHECKING:
     from acquit import Connection, Receipt, ReceivedMessage, Receiver
 
-MODES: Final = ("individual", "client", "auto", "dups-ok", "pre-ack", "no-ack")
 OUTCOMES: Final = ("accept", "release", "reject", "modify")
 UNSURE: Final = ("STALE", "UNKNOWN")
 """Statuses of a receipt that do not confirm what was asked for."""

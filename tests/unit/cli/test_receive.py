@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from acquit.cli.exits import Exit
+from acquit.cli.options import MODES
+from acquit.client.modes import AckMode, find_mode
 from tests.support.shell import Shell
+
+
+def test_the_modes_are_those_of_the_client_but_one() -> None:
+    assert {find_mode(mode).name for mode in MODES} == {*AckMode} - {AckMode.TRANSACTED}
 
 
 def test_messages_are_printed_and_gone(at_broker: Shell, address: str) -> None:
