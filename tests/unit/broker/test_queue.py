@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 
+from acquit.broker import queue
 from acquit.broker.queue import (
     ENDINGS,
     LEFT_BEHIND,
@@ -190,3 +194,15 @@ def test_endings_without_an_outcome() -> None:
     assert {ending for ending, verdict in ENDINGS.items() if verdict is Verdict.FAILED} >= LOSSES
     assert ENDINGS[Ending.DETACHED] is ENDINGS[Ending.ENDED_HERE] is ENDINGS[Ending.SETTLED] is Verdict.RELEASED
     assert set(LEFT_BEHIND) == LOSSES | {Ending.DETACHED, Ending.ENDED_HERE}
+
+
+def test_every_event_is_one_that_the_broker_asks_for() -> None:
+    """A row that no code reaches is a picture of something that never happens. What is exempt is read from the fold, or
+    goes by the rows without asking; `tests/simulation/rows.py` says why of each."""
+    broker = Path(queue.__file__).parent
+    asking = inspect.getsource(queue).partition("_PLAIN: Final")[2]
+    asking += "".join(path.read_text() for path in broker.rglob("*.py") if path.name != "queue.py")
+    asked = set(re.findall(r"NodeEvent\.([A-Z_]+)", asking))
+    assert {event.name for event in NodeEvent} - asked == {
+        *("POST_HELD", "ROLL_BACK", "BROWSE", "RESTART", "RESTART_VOLATILE")
+    }
