@@ -36,7 +36,7 @@ from tests.support.broker_world import DATA, Client, World, after_kill, durable,
 from tests.support.transacting import Controller
 
 PERMISSIONS = ("send", "consume", "browse", "create", "delete", "manage")
-SETS = [frozenset(chosen) for size in range(7) for chosen in combinations(PERMISSIONS, size)]
+SETS = [frozenset(chosen) for size in range(len(PERMISSIONS) + 1) for chosen in combinations(PERMISSIONS, size)]
 UNAUTHORIZED = "amqp:unauthorized-access"
 COVERED, ELSEWHERE = "mine", "other"
 GOOD, FORBIDDEN, NOT_FOUND = (200, 201, 204), 403, 404

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import acquit
 from acquit.broker.options import BrokerLimits, BrokerOptions, Http, Role, Security, User
+from acquit.broker.snapshots import RETIRED_FIGURES
 from acquit.broker.tally import HOLD_ENDS
 from acquit.http.health import Health
 from acquit.http.metrics import SILENT
@@ -77,6 +79,11 @@ def test_what_was_posted_is_what_left_and_what_is_there() -> None:
     for name in names:
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
     assert any(name.startswith("python_info") for name in names)
+    page = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
+    ours = {re.sub("_(bucket|count|sum)$", "", name) for name in names if name.startswith("acquit_")}
+    assert {name for name in ours if f"`{name}`" not in page} == set()
+    (row,) = (line for line in page.splitlines() if line.startswith("| `acquit_queue_retired_total` |"))
+    assert row.split("`outcome`: ")[1].strip(" |").split(", ") == list(RETIRED_FIGURES)
 
 
 def test_the_checker_of_prometheus_has_nothing_to_say() -> None:

@@ -2,67 +2,8 @@
 
 The form is that of the AMQP management working draft, as Qpid's router and Azure's brokers speak it. A request names
 an ``operation``, a ``type`` and perhaps a ``name`` in its application properties; the answer is correlated by message
-id and carries ``statusCode`` (as in HTTP) and ``statusDescription``. Its body is an amqp-value:
-
-=========  =============  ===========================================  ==========================================
-operation  type           request                                      body of the answer
-=========  =============  ===========================================  ==========================================
-QUERY      acquit:queue   body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}:
-                          after: name, limit: number of rows}          all, or with after or limit a page, by name
-READ       acquit:queue   name: the queue                              {attribute: value, ...}
-QUERY      acquit:        name: the queue                              {step_ms, attributeNames: [...], points:
-           queue-history                                               [[...]...]}: a point a minute, hours back
-READ       acquit:broker                                               {broker_id, last_sequence, accepting, warnings},
-                                                                       and the rest of `inspect.Overview`
-READ       acquit:metrics body, optional: {limit: number of rows}      {attributeNames: [...], results: [[...]...],
-                                                                       other: [...] or null, queues, connections:
-                                                                       {...}, ...}: figures of the queues with most
-                                                                       in them, and the sums of the others
-QUERY      acquit:        body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}: a
-           connection     after: id, limit: number of rows}            page of the connections, by id
-DELETE     acquit:        name: the id of a connection; body,          {closed: true}
-           connection     optional: {reason: text}
-CREATE     acquit:queue   name: the queue; body, optional:             {name: queue}; status 201
-                          {kind: "topic"}
-DELETE     acquit:queue   name: the queue or topic; body, optional:    {}; status 204. Application properties: messages,
-                          {if_unused: true, if_empty: true}            how many went with it, links, how many ended
-PURGE      acquit:queue   name: the queue; body, optional: {max:       {purged: number of messages}
-                          number, selector: text, sequences:
-                          [number...]}
-UPDATE     acquit:queue   name: the queue or topic; body: {paused:     {paused: how}
-                          "none", "producers", "consumers" or "both"}
-MOVE       acquit:queue   name: the queue; body: {to: another queue,   {moved: number of messages}
-                          max: number, selector: text, sequences:
-                          [number...]}, all but the first optional
-REDRIVE    acquit:queue   name: a queue of dead letters; body,         {redriven: number of messages, by_origin:
-                          optional: {max: number, selector: text,      {queue: number}, without_origin: number,
-                          sequences: [number...], dry_run: true}       left: {queue: number}, reasons: {queue: text}}
-QUERY      acquit:link    body, optional: {connection: id, node: name, {attributeNames: [...], results: [[...]...]}: a
-                          attributeNames: [name...], after: id,        page of the links, by id
-                          limit: number of rows}
-DELETE     acquit:link    name: the id of a link; body, optional:      {detached: true}
-                          {reason: text}
-QUERY      acquit:        body, optional: {attributeNames: [name...],  {attributeNames: [...], results: [[...]...]}:
-           transaction    limit: number of rows}                       those that are open, the oldest first
-RELOAD     acquit:broker                                               {changes: [{key, old, new, applies}...]}
-QUERY      acquit:message name: the queue; body, optional: {after:     {attributeNames: [...], results: [[...]...]}:
-                          sequence, limit: number of messages}         what waits for its time, by sequence
-QUERY      acquit:message name: the queue; body: {state: which, after: {attributeNames: [...], results: [[...]...],
-                          sequence, limit: number, selector: text},    next_after: sequence or null}: messages that are
-                          all but state or selector optional           available, acquired, suspended or scheduled
-READ       acquit:message name: the queue; body: {sequence: number,    {attribute: value, ..., attempts: [...],
-                          bytes_max: number}, the second optional      message: binary}: one in full, whoever has it
-READ       acquit:history body: {sequence: number}, {message_id: id}   {lives: [...], complete, stopped, hidden, ...}:
-                          or {duplicate_id: id}; optional: bytes_max   what became of it, and of its copies
-CANCEL     acquit:message name: the queue; body: {sequence: number},   {cancelled: number of messages}
-                          {message_id: id} or {all: true}
-QUERY      acquit:                                                     {attributeNames: [...], results: [[...]...]}:
-           terminus-entity                                             the termini that outlive their links
-DELETE     acquit:        name: the identity of a terminus, in hex     {returned: number of messages}
-           terminus-entity
-READ       acquit:        name: the id of a transaction, in hex        {fate: "committed", "rolled-back" or
-           transaction                                                 "unknown", kept_ms: how long it is known}
-=========  =============  ===========================================  ==========================================
+id and carries ``statusCode`` (as in HTTP) and ``statusDescription``. Its body is an amqp-value: docs/administration.md,
+"Over AMQP", has the bodies of each operation, and a test holds that table to `operations.OPERATIONS`.
 
 Who asks sees the queues that it may browse or manage, and changes those that it may manage (or create, or delete); a
 move needs that of both queues, a redrive of each queue that letters go back to: others stay, with that as the reason.

@@ -4,8 +4,8 @@ An operation has a verb and the type of what it concerns, as in the AMQP managem
 one, and perhaps a body, and gives a value, or a `Later` where it takes more than a turn. `perform` checks the
 permission of whoever asks, for all of them in one place, before anything else is looked at.
 
-The faces above have no operations of their own: the node ``$management`` (`management`, where the bodies are listed)
-and the HTTP interface say the same in their own form. All of it runs on the broker's loop and blocks nothing.
+The faces above have no operations of their own: the node ``$management`` (`management`) and the HTTP interface say the
+same in their own form. docs/administration.md lists the bodies. All of it runs on the broker's loop and blocks nothing.
 """
 
 from __future__ import annotations
