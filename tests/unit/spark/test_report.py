@@ -4,13 +4,11 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from acquit.errors import ConfigurationError
 from acquit.spark.report import AuditTables, Choice, page_of, render, report
-from acquit.spark.report.tables import SCHEMAS
-from tests.support.audit_tables import BROKER, START, Row, account_of, day, minute, table, tables
+from tests.support.audit_tables import BROKER, START, Row, account_of, day, minute, tables
 
 HOSTILE = "<script>alert('x')</script>&amp;\"$a_1$ \x07 \u202e \ufffe"
 VOID = {"meta", "link", "input", "path", "use"}
@@ -96,13 +94,6 @@ def test_pictures_are_named_described_and_of_the_page() -> None:
 def test_the_same_tables_make_the_same_page() -> None:
     choice = Choice()
     assert render(page_of(hostile(), choice)) == render(page_of(hostile(), choice))
-
-
-def test_a_table_that_lacks_a_column_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="balance of the audit lacks live_by_seal: audit"):
-        AuditTables(balance=table("balance", []).drop_columns(["live_by_seal"]))
-    wrong = SCHEMAS["balance"].empty_table().append_column("more", pa.array([], pa.int8()))
-    assert AuditTables(balance=wrong).balance.column_names == SCHEMAS["balance"].names
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def audit(
         raise ConfigurationError("expected either --into DIR, the folder of the audit, or --seals")
     if into is None:
         return _balance(folders, as_json=as_json)
-    need("pyspark", "pyarrow", *(("jinja2", "matplotlib") if report is not None else ()))
+    need("pyspark", "pyarrow", *(("jinja2", "matplotlib", "pandas") if report is not None else ()))
     if report is not None:
         from acquit.spark.report import check_target
 

@@ -26,7 +26,7 @@ def report(
 
     The page needs no network, no server and no script. --broker and --queue may be repeated. Spark is not started.
     """
-    need("jinja2", "matplotlib", "pyarrow", "pyspark")
+    need("jinja2", "matplotlib", "pandas", "pyarrow", "pyspark")
     from acquit.spark.report import report as write
 
     written = write(audit, out, title=title, brokers=brokers, queues=queues, top=top)

@@ -27,6 +27,21 @@ if TYPE_CHECKING:
 
 HISTOGRAM: Final = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
 _TIME: Final = pa.timestamp("us", "UTC")
+COVERAGE: Final = pa.schema(
+    [
+        ("broker", pa.string()),
+        ("folder", pa.string()),
+        ("first_segment", pa.int64()),
+        ("last_segment", pa.int64()),
+        ("open", pa.bool_()),
+        ("events", pa.int64()),
+        ("first_time", _TIME),
+        ("last_time", _TIME),
+        ("missing", pa.list_(pa.int64())),
+        ("deleted", pa.list_(pa.int64())),
+        ("unclean_stops", pa.int64()),
+    ]
+)
 _COUNTED: Final = {
     "posted": (EventKind.POSTED,),
     "accepted": (EventKind.ACCEPTED,),
@@ -122,22 +137,7 @@ class AuditResults:
             }
             for broker in self.entry.brokers
         ]
-        schema = pa.schema(
-            [
-                ("broker", pa.string()),
-                ("folder", pa.string()),
-                ("first_segment", pa.int64()),
-                ("last_segment", pa.int64()),
-                ("open", pa.bool_()),
-                ("events", pa.int64()),
-                ("first_time", _TIME),
-                ("last_time", _TIME),
-                ("missing", pa.list_(pa.int64())),
-                ("deleted", pa.list_(pa.int64())),
-                ("unclean_stops", pa.int64()),
-            ]
-        )
-        return pa.Table.from_pylist(rows, schema=schema)
+        return pa.Table.from_pylist(rows, schema=COVERAGE)
 
     def closed_files(self, *, day: str | None = None, broker: str | None = None) -> list[Path]:
         """The files of `closed`; of one day of retirement (``2026-01-31``, UTC) or one broker's only. They have queues

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import jinja2
 
@@ -21,12 +20,10 @@ from acquit.errors import ConfigurationError
 from acquit.spark.audit.reconciled import MEANING, read_reconciliations
 from acquit.spark.files import write_whole
 from acquit.spark.report.choice import Choice
-from acquit.spark.report.formats import count_text, duration_text, time_text
+from acquit.spark.report.formats import count_text, name_of, ranges_text, time_text
 from acquit.spark.report.page import page_of
-from acquit.spark.report.said import Page
-from acquit.spark.report.tables import AuditTables, read_tables
-
-_FOLDER: Final = Path(__file__).parent
+from acquit.spark.report.said import Page, mood_of
+from acquit.spark.report.tables import ENTERED, RETIRED, AuditTables, read_tables
 
 __all__ = ["AuditTables", "Choice", "check_target", "page_of", "render", "report"]
 
@@ -64,14 +61,14 @@ def check_target(out: Path) -> None:
 
 
 def render(page: Page) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"count": count_text, "duration": duration_text, "time": time_text}
-    style = (_FOLDER / "style.css").read_text(encoding="utf-8")
-    return environment.get_template("page.html").render(page=page, style=style, meaning=MEANING)
+    texts = {"count": count_text, "time": time_text, "ranges": ranges_text, "name": name_of}
+    environment.filters |= texts | {"mood": mood_of}
+    return environment.get_template("page.html").render(page=page, meaning=MEANING, entered=ENTERED, retired=RETIRED)

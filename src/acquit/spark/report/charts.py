@@ -8,250 +8,197 @@ not see it and for who only skims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
-from functools import partial
 from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from acquit.spark.report.formats import count_text, duration_text, rate_text, short_count, time_text
-from acquit.spark.report.series import QUANTILES, Axis, Doubles, Longs, Series
-from acquit.spark.report.svg import GRID, INK, MUTED, SERIES, inline
+from acquit.spark.report.series import Axis, Series
+from acquit.spark.report.svg import GRID, MUTED, SERIES, inline
 
-_SIZE_IN: Final = (3.6, 1.95)
 BARS_MAX: Final = 48
-_DASHES: Final = ("solid", "dashed", "dotted", "dashdot", "solid", "dashed")
-_DURATIONS_S: Final = (
-    *(1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0),
-    *(86_400.0, 864_000.0, 8_640_000.0, 86_400_000.0, 864_000_000.0),
+_DURATIONS_S: Final = np.array(
+    [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3_600, 36_000, *(86_400 * 10.0 ** np.arange(5))]
 )
 _STYLE: Final[dict[Any, Any]] = {
+    "figure.figsize": (3.6, 1.95),
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.w_pad": 0.02,
+    "figure.constrained_layout.h_pad": 0.02,
+    "figure.facecolor": "none",
     "svg.fonttype": "none",
-    "svg.hashsalt": "acquit",
-    "text.parse_math": False,
     "font.size": 9,
+    "text.parse_math": False,
+    "lines.linewidth": 1.4,
+    "lines.solid_capstyle": "butt",
+    "axes.prop_cycle": cycler(color=SERIES[:3], linestyle=["solid", "dashed", "dotted"]),
+    "axes.facecolor": "none",
     "axes.linewidth": 0.8,
     "axes.edgecolor": GRID,
-    "axes.labelcolor": MUTED,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "text.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
     "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
+    "xtick.color": MUTED,
+    "xtick.major.size": 0,
+    "xtick.major.pad": 6,
+    "ytick.color": MUTED,
+    "ytick.major.size": 0,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """What a line or an area of a chart is: its name, the number of its colour (from 1), its dashes (or ``area``)."""
-
-    name: str
-    colour: int
-    dashes: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """A chart, ready for the page."""
 
     title: str
     unit: str
     """What the vertical axis counts."""
-    keys: tuple[Key, ...]
-    picture: Markup | None
-    """None where there is nothing to draw."""
     summary: str
+    picture: Markup | None = None
+    """None where there is nothing to draw."""
+    interval: str = ""
+    """For how long each value stands."""
+    names: tuple[str, ...] = ()
+    """Those of its lines or areas, in the order of their colours."""
+    areas: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """What goes into one chart: named values of each interval."""
-
-    names: Sequence[str]
-    values: Sequence[Doubles | Longs]
+def charts(series: Series, reasons: pd.DataFrame) -> list[Chart]:
+    """Return those of a queue or a broker. `reasons`: dead letters by interval, a column for each reason."""
+    return [_rates(series), _latency(series), _depth(series), _redeliveries(series), _dead_letters(series, reasons)]
 
 
-def charts(series: Series, name: str, reasons: Sequence[tuple[str, Longs]]) -> list[Chart]:
-    """Those of a queue or a broker. `name` is unique in the page; `reasons`: dead letters by reason and interval."""
-    return [
-        _rates(series, f"{name}-rate"),
-        _latency(series, f"{name}-latency"),
-        _depth(series, f"{name}-depth"),
-        _redeliveries(series, f"{name}-again"),
-        _dead_letters(series, f"{name}-dead", reasons),
-    ]
-
-
-def _rates(series: Series, name: str) -> Chart:
-    axis = series.axis
-    entered, retired = series.entered / axis.seconds, series.retired / axis.seconds
-    total_in, total_out = int(series.entered.sum()), int(series.retired.sum())
+def _rates(series: Series) -> Chart:
+    axis, moved = series.axis, series.counts[["entered", "retired"]]
+    total_in, total_out = moved.sum()
     if not total_in and not total_out:
-        return _empty("Rate", "messages/s", "No message entered or left.")
-    at = int(entered.argmax())
+        return Chart("Rate", "messages/s", "No message entered or left.")
+    rates = (moved / (axis.step_us / 1e6)).rename(columns={"retired": "left"})
+    at = int(rates["entered"].argmax())
     summary = (
         f"{count_text(total_in)} entered, {count_text(total_out)} left; most in {_interval(axis)}: "
-        f"{rate_text(float(entered[at]))} at {_moment(axis, at)}."
+        f"{rate_text(rates['entered'][at])} at {_moment(axis, at)}."
     )
-    drawn = _Drawn(("entered", "left"), (entered, retired))
-    return _chart("Rate", "messages/s", name, axis, drawn, summary, _lines)
+    return _drawn("Rate", "messages/s", summary, axis, rates, _lines)
 
 
-def _latency(series: Series, name: str) -> Chart:
-    spread = series.latency
+def _latency(series: Series) -> Chart:
+    spread, wait = series.latency, series.wait
     if not spread.count:
-        return _empty("Latency", "posting to leaving", "Nothing that was posted has left.")
-    parts = [f"p{q * 100:g} {duration_text(s)}" for q, s in zip(QUANTILES, spread.overall, strict=True)]
-    waited = series.wait
-    wait = f" Until first acquired: p50 {duration_text(waited.overall[0])}, p99 {duration_text(waited.overall[-1])}."
-    summary = f"Over {count_text(spread.count)} messages: {', '.join(parts)}.{wait if waited.count else ''}"
-    drawn = _Drawn([f"p{q * 100:g}" for q in QUANTILES], list(spread.by_interval))
-    return _chart("Latency", "posting to leaving", name, series.axis, drawn, summary, _durations)
+        return Chart("Latency", "posting to leaving", "Nothing that was posted has left.")
+    parts = ", ".join(f"{name} {duration_text(s)}" for name, s in zip(spread.by_interval, spread.overall, strict=True))
+    summary = f"Over {count_text(spread.count)} messages: {parts}."
+    if wait.count:
+        p50, _, p99 = map(duration_text, wait.overall)
+        summary += f" Until first acquired: p50 {p50}, p99 {p99}."
+    return _drawn("Latency", "posting to leaving", summary, series.axis, spread.by_interval, _durations)
 
 
-def _depth(series: Series, name: str) -> Chart:
+def _depth(series: Series) -> Chart:
     at = int(series.depth.argmax())
-    peak = int(series.depth[at])
-    if not peak and not series.depth_last:
-        return _empty("Depth", "messages", "Empty at the end of every minute.")
-    summary = f"At most {count_text(peak)} at {_moment(series.axis, at)}; {count_text(series.depth_last)} at the end."
-    draw = partial(_area, last=series.depth_last)
-    return _chart("Depth", "messages", name, series.axis, _Drawn(("depth",), (series.depth,)), summary, draw)
+    peak, last = int(series.depth[at]), series.depth_last
+    if not peak and not last:
+        return Chart("Depth", "messages", "Empty at the end of every minute.")
+    summary = f"At most {count_text(peak)} at {_moment(series.axis, at)}; {count_text(last)} at the end."
+    return _drawn("Depth", "messages", summary, series.axis, pd.DataFrame({"": [*series.depth, last]}), _area)
 
 
-def _redeliveries(series: Series, name: str) -> Chart:
-    released, modified, again = (series.totals[kind] for kind in ("released", "modified", "redelivered"))
-    if not released and not modified and not again:
-        return _empty("Redeliveries", "messages given back", "No message was given back or handed out again.")
-    summary = (
-        f"{count_text(released)} released, {count_text(modified)} modified"
-        f"{' (most of these after a failed attempt)' if modified else ''}; {count_text(again)} handed out again."
-    )
-    kinds = [kind for kind in ("released", "modified") if series.totals[kind]]
-    if not kinds:
-        return _empty("Redeliveries", "messages given back", summary)
-    drawn = _Drawn(kinds, [series.counts[kind] for kind in kinds])
-    return _bars("Redeliveries", "messages given back", name, series.axis, drawn, summary)
+def _redeliveries(series: Series) -> Chart:
+    kinds = series.counts[["released", "modified"]]
+    released, modified, again = (int(series.counts[kind].sum()) for kind in ("released", "modified", "redelivered"))
+    summary = "No message was given back or handed out again."
+    if released or modified or again:
+        failed = " (most of these after a failed attempt)" if modified else ""
+        summary = f"{released:,} released, {modified:,} modified{failed}; {again:,} handed out again."
+    return _bars("Redeliveries", "messages given back", summary, series.axis, kinds.loc[:, kinds.any()])
 
 
-def _dead_letters(series: Series, name: str, reasons: Sequence[tuple[str, Longs]]) -> Chart:
-    total = sum(int(values.sum()) for _, values in reasons)
-    if not total:
-        return _empty("Dead letters", "messages", "None.")
-    first, values = max(reasons, key=lambda reason: int(reason[1].sum()))
-    summary = f"{count_text(total)}; the most frequent reason, {first}: {count_text(int(values.sum()))}."
-    drawn = _Drawn(
-        [f"{text} ({count_text(int(counts.sum()))})" for text, counts in reasons], [counts for _, counts in reasons]
-    )
-    return _bars("Dead letters", "messages", name, series.axis, drawn, summary)
+def _dead_letters(series: Series, reasons: pd.DataFrame) -> Chart:
+    totals = reasons.sum()
+    if not totals.any():
+        return Chart("Dead letters", "messages", "None.")
+    summary = f"{totals.sum():,}; the most frequent reason, {totals.idxmax()}: {totals.max():,}."
+    named = reasons.set_axis([f"{text} ({total:,})" for text, total in totals.items()], axis=1)
+    return _bars("Dead letters", "messages", summary, series.axis, named)
 
 
-def _empty(title: str, unit: str, summary: str) -> Chart:
-    return Chart(title=title, unit=unit, keys=(), picture=None, summary=summary)
+def _bars(title: str, unit: str, summary: str, axis: Axis, values: pd.DataFrame) -> Chart:
+    """Return counts that are mostly 0: stacked, and over longer intervals, since one pixel's bar is not seen."""
+    if values.empty:
+        return Chart(title, unit, summary)
+    return _drawn(title, unit, summary, *axis.widened(BARS_MAX, values), _stack, areas=True)
 
 
-def _bars(title: str, unit: str, name: str, axis: Axis, drawn: _Drawn, summary: str) -> Chart:
-    """Counts that are mostly 0: stacked, and over longer intervals, since one pixel's bar is not seen."""
-    wide, values = axis.widened(BARS_MAX, drawn.values)
-    return _chart(title, unit, name, wide, _Drawn(drawn.names, values), summary, _stack, area=True)
+_Draw = Callable[[Axes, Any, pd.DataFrame], None]
 
 
-def _chart(
-    title: str,
-    unit: str,
-    name: str,
-    axis: Axis,
-    drawn: _Drawn,
-    summary: str,
-    draw: Callable[[Axes, Axis, _Drawn], None],
-    *,
-    area: bool = False,
+def _drawn(
+    title: str, unit: str, summary: str, axis: Axis, values: pd.DataFrame, draw: _Draw, *, areas: bool = False
 ) -> Chart:
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=_SIZE_IN, layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02)  # type: ignore[union-attr, call-arg]
+        figure = Figure()
         axes = figure.add_subplot()
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True, min_n_ticks=1))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
-        draw(axes, axis, drawn)
-        _frame(axes, axis)
-        picture = inline(figure, name, title, f"{summary} Times are UTC; one value for each {_interval(axis)}.")
-    keys = tuple(
-        Key(text, at % len(SERIES) + 1, "area" if area else _DASHES[at % len(_DASHES)])
-        for at, text in enumerate(drawn.names)
-    )
-    return Chart(title=title, unit=unit, keys=keys if area or len(keys) > 1 else (), picture=picture, summary=summary)
+        edges = axis.edges
+        draw(axes, edges, values)
+        axes.set_xlim(edges[0], edges[-1])
+        locator = AutoDateLocator(tz=UTC, minticks=2, maxticks=5)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
+        picture = inline(figure)
+    names = tuple(values) if areas or len(values.columns) > 1 else ()
+    return Chart(title, unit, summary, picture, _interval(axis), names, areas)
 
 
-def _frame(axes: Axes, axis: Axis) -> None:
-    edges = date2num(axis.edges)
-    axes.set_xlim(edges[0], edges[-1])
-    locator = AutoDateLocator(tz=UTC, minticks=2, maxticks=5)
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
-    axes.grid(axis="y")
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
-    axes.tick_params(axis="x", pad=6)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+def _steps(axes: Axes, edges: Any, values: pd.DataFrame) -> None:
+    """Draw lines; one value more than there are intervals is where they end."""
+    axes.step(edges, np.vstack([values, values.iloc[-1:]])[: len(edges)], where="post")
 
 
-def _stairs(axes: Axes, axis: Axis, values: Doubles | Longs, at: int) -> None:
-    colour, dashes = SERIES[at % len(SERIES)], _DASHES[at % len(_DASHES)]
-    axes.stairs(values, date2num(axis.edges), baseline=None, color=colour, linewidth=1.4, linestyle=dashes)
+def _lines(axes: Axes, edges: Any, values: pd.DataFrame) -> None:
+    _steps(axes, edges, values)
+    _from_zero(axes, float(values.max(axis=None)))
 
 
-def _lines(axes: Axes, axis: Axis, drawn: _Drawn) -> None:
-    for at, values in enumerate(drawn.values):
-        _stairs(axes, axis, values, at)
-    _from_zero(axes, max(float(values.max()) for values in drawn.values))
-
-
-def _area(axes: Axes, axis: Axis, drawn: _Drawn, *, last: int) -> None:
-    edges = date2num(axis.edges)
-    axes.stairs(drawn.values[0], edges, baseline=0, fill=True, color=SERIES[0], alpha=0.25, linewidth=0)
-    _stairs(axes, axis, drawn.values[0], 0)
+def _area(axes: Axes, edges: Any, values: pd.DataFrame) -> None:
     # The highest of the last interval is not where it ended.
-    axes.plot([edges[-1]] * 2, [float(drawn.values[0][-1]), last], color=SERIES[0], linewidth=1.4, clip_on=False)
-    _from_zero(axes, float(drawn.values[0].max()))
+    axes.stairs(values.iloc[:-1, 0], edges, fill=True, color=SERIES[0], alpha=0.25, linewidth=0)
+    _lines(axes, edges, values)
 
 
-def _stack(axes: Axes, axis: Axis, drawn: _Drawn) -> None:
-    edges = date2num(axis.edges)
-    below = np.zeros(axis.count)
-    for at, values in enumerate(drawn.values):
-        above = below + values
-        axes.stairs(above, edges, baseline=below, fill=True, color=SERIES[at % len(SERIES)], linewidth=0)
-        below = above
-    _from_zero(axes, float(below.max()))
+def _stack(axes: Axes, edges: Any, values: pd.DataFrame) -> None:
+    tops = values.cumsum(axis=1).to_numpy(float).T
+    for top, below, colour in zip(tops, [np.zeros(len(values)), *tops], SERIES, strict=False):
+        axes.stairs(top, edges, baseline=below, fill=True, color=colour, linewidth=0)
+    _from_zero(axes, float(tops.max()))
 
 
-def _durations(axes: Axes, axis: Axis, drawn: _Drawn) -> None:
-    for at, values in enumerate(drawn.values):
-        _stairs(axes, axis, values, at)
-    known = np.concatenate([values[np.isfinite(values)] for values in drawn.values])
-    low, high = float(known.min()), float(known.max())
-    ticks = [
-        second
-        for second, before, after in zip(
-            _DURATIONS_S, (0.0, *_DURATIONS_S[:-1]), (*_DURATIONS_S[1:], np.inf), strict=True
-        )
-        if after > low and before < high
-    ]
+def _durations(axes: Axes, edges: Any, values: pd.DataFrame) -> None:
+    _steps(axes, edges, values)
+    low, high = values.min(axis=None), values.max(axis=None)
+    first, after = np.searchsorted(_DURATIONS_S, low, "right") - 1, np.searchsorted(_DURATIONS_S, high) + 1
+    ticks = _DURATIONS_S[max(0, first) : after]
     axes.set_yscale("log")
     axes.set_ylim(min(ticks[0], low), max(ticks[-1], high))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 6)]))
+    axes.yaxis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 6)].tolist()))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration_text(value)))
 
 
@@ -266,4 +213,4 @@ def _moment(axis: Axis, at: int) -> str:
 
 
 def _interval(axis: Axis) -> str:
-    return "a minute" if axis.step_us == 60_000_000 else duration_text(axis.seconds)
+    return "a minute" if axis.step_us == 60_000_000 else duration_text(axis.step_us / 1e6)

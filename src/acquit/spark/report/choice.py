@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What of the audit the page is about."""
+    """The part of the audit that the page is about."""
 
     title: str = "Audit"
     brokers: Sequence[str] = ()
@@ -24,39 +24,23 @@ class Choice:
     """How many queues have charts."""
     made_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    def takes(self, broker: str | None, queue: str | None) -> bool:
-        """Is this queue meant?"""
-        return self.takes_broker(broker) and (
-            not self.queues or any(fnmatchcase(queue or "", pattern) for pattern in self.queues)
-        )
-
-    def takes_broker(self, broker: str | None) -> bool:
-        """Is this broker meant?"""
-        return not self.brokers or any((broker or "").startswith(start) for start in self.brokers)
-
-    @property
-    def all(self) -> bool:
-        """Is nothing left out?"""
-        return not (self.brokers or self.queues)
+    def takes(self, *, broker: str | None = None, queue: str | None = None) -> bool:
+        """Return whether this broker, this queue, or this queue of this broker is meant; None is any."""
+        of_broker = broker is None or not self.brokers or broker.startswith(tuple(self.brokers))
+        return of_broker and (queue is None or not self.queues or any(fnmatchcase(queue, each) for each in self.queues))
 
     @property
     def text(self) -> str:
         """What is chosen, for people; "" for all."""
-        parts = [f"brokers {', '.join(self.brokers)}"] if self.brokers else []
-        parts += [f"queues {', '.join(self.queues)}"] if self.queues else []
-        return " and ".join(parts)
+        chosen = {"brokers": self.brokers, "queues": self.queues}
+        return " and ".join(f"{what} {', '.join(which)}" for what, which in chosen.items() if which)
 
     def of(self, table: pa.Table) -> pa.Table:
-        """The rows of a table that are meant, by its columns `broker` and `queue`."""
-        if self.all:
-            return table
-        keys = table.select(["broker", "queue"]).group_by(["broker", "queue"]).aggregate([])
-        wanted = [row for row in keys.to_pylist() if self.takes(row["broker"], row["queue"])]
-        mask = pa.chunked_array([pa.repeat(False, table.num_rows)])
-        for row in wanted:
-            mask = pc.or_(mask, pc.and_(*(_is(table[name], row[name]) for name in ("broker", "queue"))))
-        return table.filter(mask)
-
-
-def _is(column: pa.ChunkedArray, value: str | None) -> pa.ChunkedArray:
-    return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
+        """Return the rows of a table that are meant, by its columns `broker` and `queue`: in these "" is none."""
+        for name in ("broker", "queue"):
+            if name in table.column_names:
+                column = pc.fill_null(table[name], "")
+                wanted = [each for each in column.unique().to_pylist() if self.takes(**{name: each})]
+                table = table.set_column(table.column_names.index(name), name, column)
+                table = table.filter(pc.is_in(column, pa.array(wanted, pa.string())))
+        return table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,11 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acquit.spark.audit.anomalies import NOTES, Anomaly
-from acquit.spark.report.formats import name_of, time_text
-from acquit.spark.report.said import AnomalyKind, Instance, Mood, Step
-from acquit.spark.report.tables import rows_of
-
-Row = dict[str, Any]
+from acquit.spark.report.said import AnomalyKind, Mood
+from acquit.spark.report.tables import Row, rows_of
 
 ANOMALIES_MAX: Final = 50
 """Of one kind that are shown."""
@@ -36,42 +33,14 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 def faults(anomalies: pa.Table, histories: pa.Table) -> list[AnomalyKind]:
-    """All kinds that there are, those that are more than notes first."""
-    counts = Counter({row["kind"]: row["kind_count"] for row in _counted(anomalies, "kind")})
-    steps: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
-    for row in rows_of(histories):
+    """Return all kinds that there are, those that are more than notes first."""
+    steps: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in sorted(rows_of(histories), key=lambda step: (step["segment"] or 0, step["index"] or 0)):
         steps[row["broker"], row["queue"], row["sequence"]].append(row)
     found = []
-    for kind, count in counts.items():
-        mood, meaning = Mood.NOTE if kind in NOTES else Mood.BAD, MEANINGS.get(kind, "")
+    for kind, count in ((each["values"], each["counts"]) for each in anomalies["kind"].value_counts().to_pylist()):
         rows = rows_of(anomalies.filter(pc.equal(anomalies["kind"], kind)).slice(0, ANOMALIES_MAX))
-        shown = [_anomaly(row, steps.get((row["broker"], row["queue"], row["sequence"]), [])) for row in rows]
-        found.append(AnomalyKind(kind=kind, mood=mood, meaning=meaning, count=count, shown=shown))
+        shown = [{**row, "steps": steps.get((row["broker"], row["queue"], row["sequence"]), [])} for row in rows]
+        mood = Mood.NOTE if kind in NOTES else Mood.BAD
+        found.append(AnomalyKind(kind, mood, MEANINGS.get(kind, ""), count, shown))
     return sorted(found, key=lambda each: (each.mood is not Mood.BAD, each.kind))
-
-
-def _counted(table: pa.Table, column: str) -> list[Row]:
-    rows: list[Row] = table.group_by(column).aggregate([(column, "count")]).to_pylist()
-    return rows
-
-
-def _anomaly(row: Row, steps: list[Row]) -> Instance:
-    where = [f"queue {row['queue']}" if row["queue"] else "", _numbered("message", row["sequence"])]
-    where.append(_numbered("segment", row["segment"]))
-    return Instance(
-        broker=row["broker"] or "",
-        where=", ".join(part for part in where if part),
-        detail=row["detail"] or "",
-        time="" if row["time"] is None else time_text(row["time"], exact=True),
-        steps=[_step(step) for step in sorted(steps, key=lambda step: (step["segment"] or 0, step["index"] or 0))],
-    )
-
-
-def _step(row: Row) -> Step:
-    reason = ": ".join(part for part in (row["cause"], row["condition"]) if part)
-    attempt = "" if row["attempt"] is None else str(row["attempt"])
-    return Step(time_text(row["time"], exact=True), name_of(row["kind"] or ""), attempt, row["actor"] or "", reason)
-
-
-def _numbered(what: str, number: int | None) -> str:
-    return "" if number is None else f"{what} {number}"

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from acquit.spark.report.formats import count_text, duration_text, rate_text, short_count, time_text
+from acquit.spark.report.formats import count_text, duration_text, ranges_text, rate_text, short_count, time_text
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,11 @@ def test_times_that_no_calendar_has() -> None:
     assert time_text(1_772_604_000_000_000) == "2026-03-04 06:00"
     assert time_text(1_772_604_000_123_456, exact=True) == "2026-03-04 06:00:00.123"
     assert time_text(1 << 62) == f"{1 << 62} µs"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [(None, ""), ([7, 4, 5], "4–5, 7"), (range(0, 20, 2), "0, 2, 4, 6, 8, 10, 12, 14 and 2 more ranges")],
+)
+def test_ranges(numbers: Sequence[int] | None, text: str) -> None:
+    assert ranges_text(numbers) == text
