@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import queue
 import signal
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,16 +40,16 @@ class Tally:
     """The sum of what the processes reported. For progress; the balance is made from the journal."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    forwarded: set[str] = field(default_factory=set)
-    rejected: set[str] = field(default_factory=set)
-    broker_recovery_s: float = 0.0
+    files: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Identities, by what happened to them: ``forwarded``, ``rejected``."""
 
-    def add(self, what: Mapping[str, object]) -> None:
+    def add(self, what: Mapping[str, int | list[str]]) -> None:
         """Add up the numbers of a report, and keep its identities."""
-        self.counts.update({name: value for name, value in what.items() if isinstance(value, int)})
-        for name, known in (("forwarded", self.forwarded), ("rejected", self.rejected)):
-            if isinstance(identities := what.get(name), list):
-                known.update(identities)
+        for name, value in what.items():
+            if isinstance(value, int):
+                self.counts[name] += value
+            else:
+                self.files[name].update(value)
 
 
 Watch = Callable[[Tally, str | None], None]
@@ -126,11 +126,9 @@ class PipelineRun:
         )
 
     def _kill_broker(self) -> None:
-        pid, broker = self._broker.child.pid, self._broker
+        pid, broker, posted = self._broker.child.pid, self._broker, self.tally.counts["posted"]
         broker.kill()
-        self.tally.broker_recovery_s = broker.start(broker.port)
-        self.watch(
-            self.tally,
-            f"kill -9 {pid}: the broker, after {self.tally.counts['posted']} answered postings; "
-            f"started again in {self.tally.broker_recovery_s:.1f} s as {broker.child.pid}",
-        )
+        ready_s = broker.start(broker.port)
+        self.tally.add({"broker_recovery_ms": round(1000 * ready_s)})
+        again = f"started again in {ready_s:.1f} s as {broker.child.pid}"
+        self.watch(self.tally, f"kill -9 {pid}: the broker, after {posted} answered postings; {again}")

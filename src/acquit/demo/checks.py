@@ -95,7 +95,7 @@ def has_poison(root: Path) -> bool:
 
 def write_samples(folder: Path) -> list[Path]:
     """Write `SAMPLES` into a new folder, and return their paths."""
-    folder.mkdir(parents=True)
+    folder.mkdir()
     for name, content in SAMPLES.items():
         (folder / name).write_bytes(content)
-    return sorted(folder.iterdir())
+    return list(folder.iterdir())

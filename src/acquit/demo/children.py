@@ -79,7 +79,7 @@ class Children(contextlib.ExitStack):
         super().__init__()
         logs.mkdir(parents=True, exist_ok=True)
         self._logs = logs
-        self.reports: queue.Queue[tuple[str, Mapping[str, object]]] = queue.Queue()
+        self.reports: queue.Queue[tuple[str, Mapping[str, int | list[str]]]] = queue.Queue()
         """Name of the child, and what it said; its last word is ``ended``."""
 
     def start(self, name: str, arguments: Sequence[str], *, foreign: bool = False) -> Child:

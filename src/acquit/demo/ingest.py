@@ -74,7 +74,7 @@ def fill(run: PipelineRun, table: Path, temporary: Path) -> None:
     """Run the pipeline, kill its driver in the middle, and run it again to the end. Raises DemoStuck."""
     begun_s, tally, first, second = time.monotonic(), run.tally, "spark-1", "spark-2"
     temporary.mkdir()
-    batch_messages = max(PARTS, -(-len(tally.forwarded) // BATCHES))
+    batch_messages = max(PARTS, -(-len(tally.files["forwarded"]) // BATCHES))
     arguments = {"table": str(table), "temporary": str(temporary), "batch_messages": batch_messages}
     run.watch(tally, f"Spark starts: process {run.start('take', first, arguments)}")
     run.until(lambda: tally.counts["batches"] > 0 or first not in run.running, silence_s=START_S)

@@ -84,7 +84,7 @@ def freeze(root: Path, *, files_max: int, file_bytes_max: int, now_ms: int, extr
         raise ConfigurationError(f"{root}: expected a folder with files")
     root = root.resolve()
     left_out = Counter(dict.fromkeys(LEFT_OUT, 0))
-    candidates = sorted(_candidates(root, file_bytes_max, left_out))
+    candidates = _candidates(root, file_bytes_max, left_out)
     chosen = candidates[:: max(1, -(-len(candidates) // files_max))]
     left_out["above_files_max"] = len(candidates) - len(chosen)
     entries = []
@@ -107,17 +107,17 @@ def _candidates(root: Path, file_bytes_max: int, left_out: Counter[str]) -> list
         folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
         for file in (Path(folder, name) for name in names):
             path = file.relative_to(root).as_posix()
-            if path != path.encode(errors="replace").decode():
-                left_out["name_not_unicode"] += 1
-            elif file.is_symlink():
+            if file.is_symlink():
                 left_out["links"] += 1
             elif not file.is_file():
                 left_out["unreadable"] += 1
+            elif path != path.encode(errors="replace").decode():
+                left_out["name_not_unicode"] += 1
             elif file.stat().st_size > file_bytes_max:
                 left_out["too_large"] += 1
             else:
                 found.append(path)
-    return found
+    return sorted(found)
 
 
 def head(content: bytes, bytes_max: int) -> bytes:

@@ -93,9 +93,9 @@ def watch_with(progress: Progress, files: int) -> Watch:
 
     def watch(tally: Tally, sentence: str | None) -> None:
         progress.update(posted, completed=tally.counts["posted"])
-        progress.update(checked, completed=len(tally.forwarded | tally.rejected))
+        progress.update(checked, completed=len(tally.files["forwarded"] | tally.files["rejected"]))
         # What is dead-lettered goes to no table: without it the bar would end short of its end, as if some were lost.
-        progress.update(stored, completed=tally.counts["stored"], total=files - len(tally.rejected))
+        progress.update(stored, completed=tally.counts["stored"], total=files - len(tally.files["rejected"]))
         if sentence is not None:
             at = f"  {time.monotonic() - begun_s:6.1f} s"
             progress.console.print(f"{at}  [yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
