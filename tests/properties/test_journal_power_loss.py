@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from acquit.errors import StoreFailed, StoreFull
 from acquit.ledger.verify import verify
 from acquit.store.options import JournalOptions
+from acquit.store.segment import HEADER_BYTES, SegmentHeader
 from acquit.testing.simulation.disk import FaultyDisk, PowerLoss, all_survives, none_survives
 from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker, check_recovered
 
@@ -31,6 +33,10 @@ TINY = JournalOptions(
     archive_bytes_max=24 * 1024,
 )
 """Segments so small that a short life has every kind of step in it: sealing, archiving, deleting."""
+ERASING = replace(TINY, archive_bytes_max=1 << 20, erase_bodies_after_s=1, retry_ms=20)
+"""Segments leave for their age, and the bodies in them are erased; nothing is deleted."""
+STEP_US = {TINY: 10, SMALL: 10, ERASING: 3_000}
+"""How fast time goes with these options."""
 
 
 class World:
@@ -40,7 +46,7 @@ class World:
         self.rng = random.Random(seed)
         self.options = options
         self.truth = History()
-        self.clock = Clock()
+        self.clock = Clock(STEP_US[options])
 
     def life(self, disk: FaultyDisk, turns: int, *, stays: bool = False) -> bool:
         """A process opens the folder and lives for so many turns. False when power was lost on the way. `stays`: it
@@ -56,7 +62,21 @@ class World:
         except PowerLoss:
             return False
         assert verify(DATA, disk=disk).problems == ()
+        check_erased(disk, self.truth)
         return True
+
+
+def erased_segments(disk: FaultyDisk) -> list[bytes]:
+    """The segments that have no bodies any more, as they stand on the disk."""
+    paths = [path for path in disk.paths() if path.parent.name == "archive" and path.suffix == ".seg"]
+    found = [bytes(disk.content(path)) for path in paths]
+    return [content for content in found if SegmentHeader.decode(content[:HEADER_BYTES], "").erased]
+
+
+def check_erased(disk: FaultyDisk, truth: History) -> None:
+    bodies = [body for body in truth.payloads.values() if len(body) >= 16]
+    for content in erased_segments(disk):
+        assert not any(body in content for body in bodies)
 
 
 def steps_of(seed: int, turns: int, options: JournalOptions) -> int:
@@ -78,16 +98,28 @@ def test_the_life_has_every_kind_of_step() -> None:
     assert any(name.endswith(".stub") for name in names), "nothing was deleted"
     assert any(path.suffix == ".seg" for path in archived), "nothing was archived"
     assert any(name.endswith(".events") for name in names)
+    disk = FaultyDisk()
+    World(SEED, ERASING).life(disk, TURNS)
+    assert len(erased_segments(disk)) >= 3
 
 
 @pytest.mark.promise("durable")
-@pytest.mark.parametrize("part", range(8))
-def test_power_lost_in_every_step(part: int) -> None:
-    steps = steps_of(SEED, TURNS, TINY)
+@pytest.mark.parametrize(
+    ("part", "options"),
+    [
+        *(pytest.param(part, TINY, id=f"{part}") for part in range(8)),
+        *(
+            pytest.param(part, ERASING, id=f"erasing-{part}", marks=[pytest.mark.slow] * (part > 1))
+            for part in range(8)
+        ),
+    ],
+)
+def test_power_lost_in_every_step(part: int, options: JournalOptions) -> None:
+    steps = steps_of(SEED, TURNS, options)
     for step in range(part, steps, 8):
         # Nothing survives, or all of it, in turns, and in any case blocks by chance.
         for survives in ((none_survives, all_survives)[step // 8 % 2], coin(step)):
-            world = World(SEED, TINY)
+            world = World(SEED, options)
             disk = FaultyDisk(power_loss_at=step)
             assert not world.life(disk, TURNS)
             assert world.life(disk.after_power_loss(survives), TURNS if step % 16 == part else 1), step
@@ -126,7 +158,7 @@ def test_power_lost_in_every_step_of_a_recovery() -> None:
 @given(
     seed=st.integers(0, 1 << 32),
     lives=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 600), st.floats(0, 1)), min_size=1, max_size=4),
-    options=st.sampled_from([SMALL, TINY]),
+    options=st.sampled_from([SMALL, TINY, ERASING]),
 )
 def test_power_lost_again_and_again(seed: int, lives: list[tuple[int, int, float]], options: JournalOptions) -> None:
     world = World(seed, options)

@@ -271,7 +271,11 @@ class World:
         self.core = Core(self.options, self.opened.recorder, self.opened.sequences, "world", self.now_us)
         self.recovered = self.core.restore(self.opened.fold)
         self.checkpointer = Checkpointer(
-            self.opened.recorder, self.core.holdings, recovery_bytes_max=journal.recovery_bytes_max, step_records=16
+            self.opened.recorder,
+            self.core.holdings,
+            recovery_bytes_max=journal.recovery_bytes_max,
+            leave_after_us=journal.leave_after_us,
+            step_records=16,
         )
 
     @property

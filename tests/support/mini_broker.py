@@ -77,11 +77,12 @@ def with_empty_segments(disk: FaultyDisk, count: int, *, options: JournalOptions
 class Clock:
     """A wall clock and a monotonic one that move when told, and a little with each look."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_us: int = 10) -> None:
         self.us = 1_700_000_000_000_000
+        self._step_us = step_us
 
     def wall_us(self) -> int:
-        self.us += 10
+        self.us += self._step_us
         return self.us
 
     def seconds(self) -> float:
@@ -143,7 +144,12 @@ class MiniBroker:
         self.committed: list[int] = []
         self.staying: list[tuple[int, int]] = []
         self.checkpointer = Checkpointer(
-            self.recorder, self, recovery_bytes_max=options.recovery_bytes_max, step_records=3, step_bytes=4096
+            self.recorder,
+            self,
+            recovery_bytes_max=options.recovery_bytes_max,
+            leave_after_us=options.leave_after_us,
+            step_records=3,
+            step_bytes=4096,
         )
         self._batch: Batch | None = None
         # The run's own first batch is synced, and changes none of this.
@@ -374,6 +380,10 @@ class MiniBroker:
     @property
     def live_count(self) -> int:
         return len(self.messages)
+
+    @property
+    def last_sequence(self) -> int:
+        return self.opened.sequences.last
 
     def sequences(self) -> Iterable[int]:
         return self.messages.keys()

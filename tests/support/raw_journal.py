@@ -7,7 +7,7 @@ from pathlib import Path
 from zlib import crc32
 
 from acquit.store.disk import Disk
-from acquit.store.interface import Position, Record
+from acquit.store.interface import Erasing, Position, Record
 from acquit.store.journal import SegmentedJournal
 from acquit.store.options import JournalOptions
 from acquit.store.recovery import OpenedStore, open_store
@@ -73,6 +73,7 @@ class Raw:
         path: Path = DATA,
         clock: Clock | None = None,
         container_id: str = "",
+        erasing: Erasing = lambda record: None,
     ) -> None:
         self.replay = Gathered()
         self.clock = clock if clock is not None else Clock()
@@ -83,6 +84,7 @@ class Raw:
             self.replay,
             self.digest,
             replayed=lambda report: None,
+            erasing=erasing,
             container_id=container_id,
             disk=disk,
             clock_us=self.clock.wall_us,

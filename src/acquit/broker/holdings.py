@@ -47,6 +47,11 @@ class Holdings:
         return len(self._life.live) + len(self._postings.durable)
 
     @property
+    def last_sequence(self) -> int:
+        """The highest sequence that was given to a message."""
+        return self._life.scribe.sequences.last
+
+    @property
     def warning(self) -> str:
         """The reason why somebody should look at the journal; "" for none."""
         return _STAYS % self._staying if self._staying else ""

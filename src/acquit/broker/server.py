@@ -174,7 +174,10 @@ class Server:
             took=self._vitals.syncs.took,
         )
         self._checkpointer = Checkpointer(
-            opened.recorder, core.holdings, recovery_bytes_max=self._options.journal.recovery_bytes_max
+            opened.recorder,
+            core.holdings,
+            recovery_bytes_max=self._options.journal.recovery_bytes_max,
+            leave_after_us=self._options.journal.leave_after_us,
         )
         try:
             messages = core.restore(opened.fold)

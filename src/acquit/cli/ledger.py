@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from acquit.ledger.balance import QueueBalance
     from acquit.ledger.fold import Fold
     from acquit.ledger.history import History, Life, Step
-    from acquit.ledger.verify import Head
+    from acquit.ledger.verify import Head, Link
     from acquit.protocol.jsonform import Json
 
 
@@ -138,22 +138,26 @@ def verify_(data: Path, heads: tuple[str, ...], as_json: bool) -> int:
                     "bytes": link.valid_bytes,
                     "sha256": link.sha256.hex() or None,
                     "events": link.events,
+                    "erased": link.erased,
                     "problems": list(link.problems),
                 }
             )
         problems: list[Json] = list(found.problems)
         emit_json({"whole": not problems, "head": str(found.head), "problems": problems})
     else:
-        rows = [
-            (link.number, link.place.value, link.valid_bytes, link.events, "damaged" if link.problems else "whole")
-            for link in found.links
-        ]
+        rows = [(link.number, link.place.value, link.valid_bytes, link.events, _state(link)) for link in found.links]
         table(["segment", "place", "bytes", "events", "state"], rows)
         for problem in found.problems:
             remark(problem)
         click.echo(f"head {found.head}")
         click.echo("the journal is whole" if not found.problems else counted(len(found.problems), "problem"))
     return Exit.OK if not found.problems else Exit.UNSOUND
+
+
+def _state(link: Link) -> str:
+    if link.problems:
+        return "damaged"
+    return "whole, bodies erased" if link.erased else "whole"
 
 
 @ledger.command("head")

@@ -35,18 +35,24 @@ A segment that leaves costs records as well: that it left, and later that it was
 segments are small and queues many, that may be as much as a segment holds, and one would follow the other for ever. So
 when recovery would not have to read less than before the last one left, the next waits until something has happened.
 
+Where bodies are to be erased in time (`JournalOptions.erase_bodies_after_s`), age is a reason as well, whatever the
+size: the open segment is closed, and a closed one leaves, once it is half as old as that. But only where something was
+posted or settled since: what holds nothing but live messages, and records about segments, need not be written again.
+
 When the disk is full, a segment that leaves may make room. Then the oldest is let go sooner, but only when all that is
 live would fit into a quarter of it: the reserve is for outcomes first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
+from acquit.errors import StoreFull
 from acquit.ledger.census import Census
 from acquit.ledger.live import LiveMessage, copied, copied_with
 from acquit.ledger.recorder import Recorder
@@ -73,6 +79,11 @@ class CheckpointOwner(Protocol):
     @property
     def live_count(self) -> int:
         """How many messages are live."""
+        ...
+
+    @property
+    def last_sequence(self) -> int:
+        """The highest sequence that was given to a message."""
         ...
 
     def sequences(self) -> Iterable[int]:
@@ -139,6 +150,7 @@ class Checkpointer:
         owner: CheckpointOwner,
         *,
         recovery_bytes_max: int,
+        leave_after_us: int | None = None,
         step_records: int = 256,
         step_bytes: int = 1 << 20,
         step_candidates: int = 8192,
@@ -149,6 +161,15 @@ class Checkpointer:
         self._journal = recorder.journal
         self._owner = owner
         self._recovery_bytes_max = recovery_bytes_max
+        self._leave_after_us = leave_after_us
+        self._messages = 0, 0
+        """The last sequence and the number of live messages at the last look."""
+        self._changed_up_to = self._journal.end
+        """The end of the journal when either was last seen to change: what stands before may be of settled messages."""
+        self._open = 0, 0
+        """The segment that was open at the last look, and when it was first seen."""
+        self._turned = 0
+        """The segment that was asked to close."""
         self._step_records = step_records
         self._step_bytes = step_bytes
         self._step_candidates = step_candidates
@@ -187,11 +208,13 @@ class Checkpointer:
         """Do the next step, if there is one. May raise what `Recorder.append` raises: nothing is lost by that, the
         next call goes on where this one stopped."""
         self._hear_of_commits()
+        if self._leave_after_us is not None:
+            self._mind_the_age(time_us, self._leave_after_us)
         if self._journal.congested or self._ready is not None or self._out is not None:
             return
         segment = self._segment
         if segment is None:
-            segment = self._segment = self._due()
+            segment = self._segment = self._due(time_us)
             if segment is None:
                 return
             self._keys = deque(self._recorder.table.stale(segment.end))
@@ -230,7 +253,25 @@ class Checkpointer:
                 self._copied_bytes += self._journal.end - position
             self._keys.popleft()
 
-    def _due(self) -> SegmentInfo | None:
+    def _mind_the_age(self, time_us: int, leave_after_us: int) -> None:
+        """Take note of what was posted and settled, and have the open segment closed when it is old enough."""
+        owner, journal = self._owner, self._journal
+        messages = owner.last_sequence, owner.live_count
+        if messages != self._messages:
+            self._messages, self._changed_up_to = messages, journal.end
+        newest = journal.segments[-1]
+        if newest.number != self._open[0]:
+            self._open = newest.number, time_us
+        old = self._open[1] <= time_us - leave_after_us
+        if old and newest.base < self._changed_up_to and self._turned != newest.number:
+            with contextlib.suppress(StoreFull):
+                self._turned = journal.turn()
+
+    def _is_aged(self, segment: SegmentInfo, time_us: int) -> bool:
+        age_us = self._leave_after_us
+        return age_us is not None and segment.sealed_us <= time_us - age_us and segment.base < self._changed_up_to
+
+    def _due(self, time_us: int) -> SegmentInfo | None:
         """The oldest segment, if it is time for it to leave."""
         journal, owner = self._journal, self._owner
         segments = journal.segments
@@ -243,7 +284,7 @@ class Checkpointer:
         if journal.full:
             if live_bytes > oldest.file_bytes // 4:
                 return None
-        else:
+        elif not self._is_aged(oldest, time_us):
             due_at = max(oldest.base + max(self._recovery_bytes_max, 2 * live_bytes) + 1, self._resume_at)
             if journal.end < due_at:
                 self.look_at = due_at

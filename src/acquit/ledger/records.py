@@ -616,6 +616,30 @@ class Copied:
         return cls(Posting.read(unpack_event(record.event), reader), position, crc, entered, record.payload)
 
 
+def without_body(record: Record) -> bytes | None:
+    """Return the meta of a record as it is when bodies are erased, of the same length; None: it has none. See
+    `acquit.store.interface.Erasing`.
+
+    Bodies are the payloads of messages, with all of their sections, and the annotations that consumers merged into
+    them.
+    """
+    if record.kind == RecordKind.ATTEMPT:
+        return record.meta
+    if record.kind not in (RecordKind.POSTING, RecordKind.COPIED):
+        return None
+    meta = bytearray(record.meta)
+    at = _COPIED.size if record.kind == RecordKind.COPIED else 0
+    _, _, _, address_length, id_length, _ = POSTING_META.unpack_from(meta, at)
+    at += POSTING_META.size + address_length + id_length
+    while at < len(meta):
+        tag, length = _EXTRA.unpack_from(meta, at)
+        at += _EXTRA.size
+        if tag == Extra.ANNOTATIONS:
+            meta[at : at + length] = bytes(length)
+        at += length
+    return bytes(meta)
+
+
 @dataclass(frozen=True, slots=True)
 class CopiedWith:
     """A live message, copied forward beside another copy of the same posting: its payload and its plain fields are

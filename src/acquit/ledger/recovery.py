@@ -28,6 +28,7 @@ from acquit.ledger.records import (
     State,
     Stop,
     encode_known,
+    without_body,
 )
 from acquit.ledger.sequences import BLOCK, Sequences
 from acquit.store.backup import EPOCH_GAP, begin_epoch, is_marked
@@ -110,6 +111,7 @@ def open_journal(
             fold,
             fold.digest,
             replayed=settle,
+            erasing=without_body,
             container_id=container_id,
             disk=disk,
             clock_us=clock_us,

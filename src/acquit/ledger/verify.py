@@ -35,6 +35,7 @@ from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
     HEADER_BYTES,
     DeletedSegment,
+    ErasedSegment,
     EventsHeader,
     Seal,
     SegmentHeader,
@@ -63,8 +64,10 @@ class Link:
     seal: Seal | None = None
     valid_bytes: int = 0
     sha256: bytes = b""
-    """Of the valid bytes; b"" where the segment is not there to be hashed."""
+    """Of the valid bytes, as its successor must name it; b"" where the segment is not there to be hashed."""
     events: int = 0
+    erased: bool = False
+    """Zeros stand for its bodies."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -152,19 +155,21 @@ def verify(
         raise StoreCorrupt("no segment is there", path=str(path), offset=0)
     newest = present[-1]
     deleted: dict[int, DeletedSegment] = {}
+    erased: set[ErasedSegment] = set()
     links = []
     for done, number in enumerate(present, start=1):
         link = Link(number, places[number])
         if link.place is Place.STUB:
             _read_stub(reader, link)
         else:
-            _read_segment(reader, link, deleted, newest=number == newest)
+            _read_segment(reader, link, deleted, erased, newest=number == newest)
         links.append(link)
         if progress is not None:
             progress(done, len(present))
     links = _with_missing(links, max(deleted, default=0))
     for before, link in zip([None, *links[:-1]], links, strict=True):
         _check_link(before, link, deleted, contents.identity.store)
+        _check_erasure(link, erased)
     head = read_head(path, disk=disk)
     problems = [f"segment {link.number}: {problem}" for link in links for problem in link.problems]
     if not any(link.problems for link in links if link.place is Place.JOURNAL):
@@ -184,7 +189,14 @@ def _unbalanced(reader: FolderReader) -> list[str]:
     return [row.complaint for row in balance(fold).queues if row.mismatch]
 
 
-def _read_segment(reader: FolderReader, link: Link, deleted: dict[int, DeletedSegment], *, newest: bool) -> None:
+def _read_segment(
+    reader: FolderReader,
+    link: Link,
+    deleted: dict[int, DeletedSegment],
+    erased: set[ErasedSegment],
+    *,
+    newest: bool,
+) -> None:
     digest = RunningDigest()
     events = hashlib.sha256()
     try:
@@ -196,11 +208,13 @@ def _read_segment(reader: FolderReader, link: Link, deleted: dict[int, DeletedSe
                     if record.kind == StoreKind.DELETED:
                         gone = DeletedSegment.decode(record.meta)
                         deleted[gone.number] = gone
+                    elif record.kind == StoreKind.ERASED:
+                        erased.add(ErasedSegment.decode(record.meta))
                 array, others = split_events(data, head.records)
                 digest.add(array, others)
                 events.update(array)
             link.seal, link.valid_bytes = segment.seal, segment.offset
-            link.sha256 = segment.sha256.digest() if segment.sha256 is not None else b""
+            link.sha256, link.erased = segment.chained_sha256, segment.header.erased
             link.events = digest.here.events
             segment.check_end(newest=newest)
     except (StoreCorrupt, ValueError, KeyError) as error:
@@ -309,6 +323,15 @@ def _check_link(before: Link | None, link: Link, deleted: dict[int, DeletedSegme
         _check_totals(_summary(before), _summary(link), link)
 
 
+def _check_erasure(link: Link, erased: set[ErasedSegment]) -> None:
+    """A segment without bodies must be the one that a record says was written in place of the original."""
+    header = link.header
+    if header is None or not link.erased:
+        return
+    if ErasedSegment(link.number, header.original_sha256, header.content_sha256) not in erased:
+        link.problems.append("its bodies were erased, and no record says so")
+
+
 def _check_totals(before: Summary, after: Summary, link: Link) -> None:
     """Cumulated totals must be those of the segment before and what this one adds."""
     expected: dict[int, QueueTotals] = {}
@@ -336,6 +359,11 @@ def _check_head(reader: FolderReader, store: UUID, links: list[Link], known: Hea
         return []
     if not link.sha256:
         return []
+    if link.erased and known.valid_bytes < link.valid_bytes:
+        return []  # the bytes that this head was taken of are not there any more
+    if link.erased:
+        same = (link.valid_bytes, link.sha256) == (known.valid_bytes, known.sha256)
+        return [] if same else [f"segment {known.number} is not what it was when the head {known} was taken"]
     try:
         with reader.open(known.number) as segment:
             same = segment.hash_of(known.valid_bytes) == known.sha256

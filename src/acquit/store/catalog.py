@@ -19,7 +19,7 @@ from typing import Final
 from acquit.errors import StoreCorrupt
 from acquit.store.disk import DiskFile, Mode, store_error
 from acquit.store.folder import Folder
-from acquit.store.interface import Position, Record, SegmentInfo
+from acquit.store.interface import ERASED, Position, Record, SegmentInfo
 from acquit.store.record import RECORD_HEAD_BYTES, RecordMalformed, decode_record, find_payload, record_bytes
 from acquit.store.segment import HEADER_BYTES, SEAL_HEAD_BYTES, Seal, decode_seal, decode_seal_head
 
@@ -52,6 +52,9 @@ class Catalog:
 
     def archived(self, number: int) -> None:
         self._replace(number, lambda info: info._replace(archived=True))
+
+    def erased(self, number: int) -> None:
+        self._replace(number, lambda info: info._replace(erased=True))
 
     def deleted(self, number: int) -> None:
         self._update(lambda segments: tuple(info for info in segments if info.number != number))
@@ -154,9 +157,12 @@ class RecordReader:
             except OSError as error:
                 raise store_error(error, path) from error
         try:
-            return decode_record(data[:size], position)
+            record = decode_record(data[:size], position)
         except RecordMalformed as error:
             raise StoreCorrupt(str(error), path=path, offset=offset) from error
+        if record.flags & ERASED:
+            raise KeyError(f"the payload of the record at position {position} was erased")
+        return record
 
     def read_payloads(self, positions: Sequence[Position], size_hints: Sequence[int]) -> list[bytes | None]:
         """See `Journal.read_payloads`."""
@@ -210,7 +216,8 @@ class RecordReader:
         return seal
 
     def drop(self, number: int) -> None:
-        """Close the file of a segment that was deleted, once nobody reads it: until then the disk keeps its room."""
+        """Close the file of a segment that was deleted or replaced, once nobody reads it: until then the disk keeps its
+        room."""
         with self._lock:
             entry = self._open.pop(number, None)
             if entry is not None:

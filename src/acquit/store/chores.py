@@ -9,17 +9,19 @@ leaves a chore undone (`complete` stays False) and is no error.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 from acquit.errors import StoreCorrupt, StoreError, StoreFull
 from acquit.store.catalog import RecordReader
 from acquit.store.disk import Mode, store_error, write_all
-from acquit.store.folder import EVENTS, PART, STUB, Folder
-from acquit.store.interface import EVENT_BYTES, SegmentInfo
-from acquit.store.record import split_events
-from acquit.store.reserve import Reserve
+from acquit.store.folder import EVENTS, PART, SEGMENT, STUB, Folder
+from acquit.store.interface import EVENT_BYTES, Erasing, SegmentInfo
+from acquit.store.record import RecordMalformed, erase_payloads, split_events
+from acquit.store.reserve import STEP_BYTES, Reserve
 from acquit.store.scan import SegmentReader
 from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
@@ -27,6 +29,7 @@ from acquit.store.segment import (
     NO_HASH,
     SEAL_HEAD_BYTES,
     DeletedSegment,
+    ErasedSegment,
     EventsHeader,
     SegmentHeader,
     decode_seal_head,
@@ -130,7 +133,78 @@ class FinishEvents:
             parts = [split_events(data, head.records)[0] for head, data in segment.batches()]
             if segment.seal is None or segment.sha256 is None:
                 raise segment.corrupt("a closed segment without its seal")
-            return b"".join(parts), segment.sha256.digest()
+            return b"".join(parts), segment.chained_sha256
+
+
+class Erase:
+    """Write an archived segment again without its bodies, beside it; what the record of that says is in `erased`.
+
+    None where the segment is damaged or gone, which is for `ledger verify` to report, or where the disk is full.
+    """
+
+    def __init__(self, folder: Folder, info: SegmentInfo, erasing: Erasing) -> None:
+        self._disk = folder.disk
+        self._path = folder.segment(info.number, archived=True)
+        self._part = folder.segment(info.number, archived=True, suffix=SEGMENT + PART)
+        self._erasing = erasing
+        self.number = info.number
+        self.erased: ErasedSegment | None = None
+        self.damaged = False
+
+    def run(self) -> None:
+        with _room_permitting(self._part):
+            try:
+                self.erased = self._write()
+            except (OSError, StoreError, RecordMalformed) as error:
+                with contextlib.suppress(OSError):
+                    self._disk.remove(self._part)
+                self.damaged = isinstance(error, StoreCorrupt | RecordMalformed | FileNotFoundError)
+                if not self.damaged:
+                    raise
+
+    def _write(self) -> ErasedSegment:
+        content = hashlib.sha256()
+        with SegmentReader(self._disk, self._path, hashing=True) as segment:
+            file = self._disk.open(self._part, Mode.WRITE)
+            try:
+                end = synced = HEADER_BYTES
+                for head, data in segment.batches():
+                    kept = erase_payloads(head, data, self._erasing)
+                    content.update(kept)
+                    write_all(file, kept, end)
+                    end += head.length
+                    if end - synced >= STEP_BYTES:
+                        file.sync()
+                        synced = end
+                if segment.seal is None:
+                    raise segment.corrupt("a closed segment without its seal")
+                seal = segment.raw(end, segment.offset - end)
+                content.update(seal)
+                write_all(file, seal, end)
+                hashes = segment.chained_sha256, content.digest()
+                header = replace(segment.header, original_sha256=hashes[0], content_sha256=hashes[1])
+                write_all(file, header.encode(), 0)
+                file.sync()
+            finally:
+                file.close()
+        return ErasedSegment(self.number, *hashes)
+
+
+class Replace:
+    """Put the segment without its bodies, whose erasure is on record, in the place of the one that has them."""
+
+    def __init__(self, folder: Folder, number: int) -> None:
+        self._folder = folder
+        self.number = number
+        self.complete = False
+
+    def run(self) -> None:
+        folder = self._folder
+        with _room_permitting(folder.archive):
+            part = folder.segment(self.number, archived=True, suffix=SEGMENT + PART)
+            folder.disk.rename(part, folder.segment(self.number, archived=True))
+            folder.disk.sync_folder(folder.archive)
+            self.complete = True
 
 
 class ReadDeletion:
@@ -179,7 +253,7 @@ class Delete:
             # On a full disk there is no stub: number, hash and totals are in the record of the deletion.
             self._leave_stub(folder.segment(number, archived=True, suffix=STUB))
         with _room_permitting(folder.archive):
-            for suffix in (EVENTS, ".seg"):
+            for suffix in (EVENTS, SEGMENT + PART, SEGMENT):
                 disk.remove(folder.segment(number, archived=True, suffix=suffix))
             stubs = folder.numbers(archived=True, suffix=STUB)
             for old in stubs[: max(0, len(stubs) - self._stubs_max)]:

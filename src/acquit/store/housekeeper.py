@@ -5,7 +5,10 @@
 2. finish the side files of closed segments;
 3. archive segments that left the recovery set, once the record saying so is synced;
 4. delete archived segments beyond the bounds, oldest first: read what the record of the deletion must keep, append that
-   record, and once it is synced remove the segment, leaving its stub. A full disk is a bound, too.
+   record, and once it is synced remove the segment, leaving its stub. A full disk is a bound, too;
+5. erase the bodies in archived segments that are old enough, oldest first, where that is asked for: write the segment
+   again without them, append the record that says so, and once it is synced replace the segment. One in `retry_ms`: it
+   reads and writes a whole segment.
 
 It is asked at the end of every turn, and there may be thousands of segments: they are looked through once they change.
 """
@@ -17,9 +20,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from acquit.store.catalog import Catalog, RecordReader
-from acquit.store.chores import Archive, Delete, FinishEvents, Prewrite, ReadDeletion
+from acquit.store.chores import Archive, Delete, Erase, FinishEvents, Prewrite, ReadDeletion, Replace
 from acquit.store.folder import Folder
-from acquit.store.interface import Chore, Position, SegmentInfo
+from acquit.store.interface import Chore, Erasing, Position, SegmentInfo
 from acquit.store.options import JournalOptions
 from acquit.store.reserve import Reserve
 from acquit.store.writer import Sealed
@@ -37,6 +40,7 @@ class Housekeeper:
         reader: RecordReader,
         reserve: Reserve,
         finished: deque[Sealed],
+        erasing: Erasing,
     ) -> None:
         self._folder = folder
         self._options = options
@@ -45,14 +49,21 @@ class Housekeeper:
         self._reader = reader
         self._reserve = reserve
         self._finished = finished
+        self._erasing = erasing
         self._leaving: deque[tuple[int, Position]] = deque()
         self._deleting: deque[tuple[int, Position]] = deque()
+        self._replacing: deque[tuple[int, Position]] = deque()
+        self._damaged: set[int] = set()
+        """Archived segments whose bodies cannot be erased."""
         self._counted: Sequence[SegmentInfo] = ()
-        """The segments of which `_oldest` and `_archived_bytes` are true."""
+        """The segments of which the next three are true."""
         self._oldest: SegmentInfo | None = None
         """Of those that are archived."""
+        self._unerased: SegmentInfo | None = None
+        """The oldest of them whose bodies can be erased."""
         self._archived_bytes = 0
         self._prewrite_at_s = 0.0
+        self._erase_at_s = 0.0
         self._retry_at_s = 0.0
         """When a chore that a full disk left undone is tried again; apart, because room may come from the others."""
 
@@ -63,6 +74,10 @@ class Housekeeper:
     def deleting(self, number: int, recorded: Position) -> None:
         """The segment may be deleted once its record at `recorded` is synced."""
         self._deleting.append((number, recorded))
+
+    def erased(self, number: int, recorded: Position) -> None:
+        """The segment may be replaced once its record at `recorded` is synced."""
+        self._replacing.append((number, recorded))
 
     def next(self, synced: Position, now_s: float, now_us: int) -> Chore | None:
         options = self._options
@@ -86,20 +101,35 @@ class Housekeeper:
             self._deleting.popleft()
             info = self._find(number)
             return Delete(self._folder, info, options.stubs_max) if info is not None else None
-        return self._deletion(now_us)
+        if self._replacing and self._replacing[0][1] < synced:
+            number, _ = self._replacing.popleft()
+            if self._find(number) is not None:
+                return Replace(self._folder, number)
+        self._count()
+        return self._deletion(now_us) or self._erasure(now_s, now_us)
 
     def _find(self, number: int) -> SegmentInfo | None:
         return next((info for info in self._catalog.segments if info.number == number), None)
 
-    def _deletion(self, now_us: int) -> Chore | None:
-        """The oldest archived segment, if the archive holds too much, or it is too old, or room is needed."""
+    def _count(self) -> None:
         segments = self._catalog.segments
         if segments is not self._counted:
             archived = [info for info in segments if info.archived]
             self._counted = segments
             self._oldest = archived[0] if archived else None
+            self._unerased = next((one for one in archived if not one.erased and one.number not in self._damaged), None)
             self._archived_bytes = sum(info.file_bytes for info in archived)
-        oldest = self._oldest
+
+    def _erasure(self, now_s: float, now_us: int) -> Chore | None:
+        """The oldest archived segment that has its bodies, if it is old enough and no other is being replaced."""
+        info, age_us = self._unerased, self._options.leave_after_us
+        if info is None or age_us is None or self._replacing or now_s < self._erase_at_s:
+            return None
+        return Erase(self._folder, info, self._erasing) if info.sealed_us <= now_us - age_us else None
+
+    def _deletion(self, now_us: int) -> Chore | None:
+        """The oldest archived segment, if the archive holds too much, or it is too old, or room is needed."""
+        segments, oldest = self._catalog.segments, self._oldest
         if oldest is None or len(segments) < 2:
             return None
         too_much = self._archived_bytes > self._options.archive_bytes_max
@@ -110,7 +140,7 @@ class Housekeeper:
         return ReadDeletion(self._folder, self._reader, oldest, segments[1])
 
     def done(self, chore: Chore, now_s: float) -> None:
-        """Take note of a chore that ran. (What `ReadDeletion` found is the journal's to record.)"""
+        """Take note of a chore that ran. (What `ReadDeletion` and `Erase` found is the journal's to record.)"""
         retry_at_s = now_s + self._options.retry_ms / 1000
         match chore:
             case Prewrite():
@@ -129,6 +159,17 @@ class Housekeeper:
                 self._reader.drop(number)
             case Delete(number=number):
                 self._deleting.appendleft((number, Position(-1)))
+                self._retry_at_s = retry_at_s
+            case Erase(damaged=damaged, number=number):
+                self._erase_at_s = retry_at_s
+                if damaged:
+                    self._damaged.add(number)
+                    self._counted = ()
+            case Replace(complete=True, number=number):
+                self._catalog.erased(number)
+                self._reader.drop(number)
+            case Replace(number=number):
+                self._replacing.appendleft((number, Position(-1)))
                 self._retry_at_s = retry_at_s
             case _:
                 pass

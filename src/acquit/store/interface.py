@@ -39,6 +39,8 @@ ARRAY = 0x4000
 """Record flag: `meta` is an array of further events."""
 EVENTFUL = 0x2000
 """Record flag: the event tells of a message (else it only says when, and to which key, the record applies)."""
+ERASED = 0x1000
+"""Record flag: zeros stand for the payload, which was erased. The record's checksum is that of the original."""
 
 
 class Record(NamedTuple):
@@ -148,6 +150,13 @@ class SegmentInfo(NamedTuple):
     archived: bool
     sealed_us: int
     """When it was sealed, microseconds since the epoch; 0 while open."""
+    erased: bool = False
+    """The payloads in it were erased."""
+
+
+Erasing = Callable[[Record], bytes | None]
+"""Tells what is left of a record when bodies are erased: its meta, of the same length, while its payload becomes zeros;
+None for a record that stays as it is. The ledger's."""
 
 
 class Journal(Protocol):
@@ -242,6 +251,11 @@ class Journal(Protocol):
         (`read_seal`). Raises as `append`, and ValueError for any other segment."""
         ...
 
+    def turn(self) -> int:
+        """Have the open segment closed, and the next begun, with the next batch. Return the number of the one that is
+        closed. Raises as `append`."""
+        ...
+
     def take_chore(self) -> Chore | None:
         """Housekeeping that is due, or None; at most one is out at a time. Ask after each completion and each tick."""
         ...
@@ -254,7 +268,8 @@ class Journal(Protocol):
         """The record at `position`, verified. From any thread; blocks on the disk.
 
         `size_hint` is the caller's guess of the record's size in bytes, to make it one read. Raises KeyError when the
-        position was never written, is not yet synced, or its segment was deleted by retention; StoreCorrupt when the
+        position was never written, is not yet synced, or its segment was deleted by retention or its bodies erased;
+        StoreCorrupt when the
         bytes there are not a whole record; StoreFailed on an I/O error.
         """
         ...

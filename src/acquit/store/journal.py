@@ -19,9 +19,18 @@ from zlib import crc32
 
 from acquit.errors import StoreFailed, StoreFull
 from acquit.store.catalog import Catalog, RecordReader
-from acquit.store.chores import ReadDeletion
+from acquit.store.chores import Erase, ReadDeletion
 from acquit.store.housekeeper import Housekeeper
-from acquit.store.interface import EVENT_BYTES, EVENTFUL, Batch, Chore, Position, Record, SegmentInfo
+from acquit.store.interface import (
+    EVENT_BYTES,
+    EVENTFUL,
+    SKIPPABLE,
+    Batch,
+    Chore,
+    Position,
+    Record,
+    SegmentInfo,
+)
 from acquit.store.options import MIB, JournalOptions
 from acquit.store.record import BATCH_HEAD_BYTES, StoreKind, pack_crc, pack_head, padding
 from acquit.store.reserve import Reserve, which
@@ -65,6 +74,8 @@ class SegmentedJournal:
         self._upkeep = 0
         """Of these, how many are the journal's own."""
         self._eventful_batches = 0
+        self._turning = False
+        """The pending batch begins a segment."""
         self._in_flight: WriteBatch | None = None
         self._chore: Chore | None = None
         self._synced = catalog.end
@@ -157,8 +168,10 @@ class SegmentedJournal:
             body_crc=crc32(body),
             synced_end=self._synced,
             time_us=self._clock_us(),
+            turning=self._turning,
         )
         self._in_flight = batch
+        self._turning = False
         self._parts = []
         self._records = 0
         self._start = end
@@ -208,14 +221,21 @@ class SegmentedJournal:
         oldest = next(staying, None)
         if oldest is None or oldest.number != number:
             raise ValueError(f"segment {number} is not the oldest closed one that has not left")
-        position = self.append(StoreKind.LEFT, _NO_EVENT, encode_left(number), summary, crc32(summary), 0)
-        self._upkeep += 1
+        position = self._note(StoreKind.LEFT, encode_left(number), summary)
         self._left_through = number
         self._housekeeper.leaving(number, position)
 
     @property
     def left_through(self) -> int:
         return self._left_through
+
+    def turn(self) -> int:
+        if self._reserve.disk_full:
+            raise StoreFull("no segment is begun before its time while the disk is full")
+        if not self._turning:
+            self._note(StoreKind.TURNED, flags=SKIPPABLE)
+            self._turning = True
+        return self._catalog.segments[-1].number
 
     def take_chore(self) -> Chore | None:
         if self._chore is not None or self._writer.failure is not None:
@@ -229,13 +249,19 @@ class SegmentedJournal:
         self._chore = None
         self._housekeeper.done(chore, self._clock_s())
         self._measure_room()
-        if isinstance(chore, ReadDeletion) and chore.deleted is not None:
-            with contextlib.suppress(StoreFull):
-                summary = chore.summary
-                meta = chore.deleted.encode()
-                position = self.append(StoreKind.DELETED, _NO_EVENT, meta, summary, crc32(summary), 0)
-                self._upkeep += 1
+        with contextlib.suppress(StoreFull):
+            if isinstance(chore, ReadDeletion) and chore.deleted is not None:
+                position = self._note(StoreKind.DELETED, chore.deleted.encode(), chore.summary)
                 self._housekeeper.deleting(chore.number, position)
+            elif isinstance(chore, Erase) and chore.erased is not None:
+                position = self._note(StoreKind.ERASED, chore.erased.encode(), flags=SKIPPABLE)
+                self._housekeeper.erased(chore.number, position)
+
+    def _note(self, kind: StoreKind, meta: bytes = b"", payload: bytes = b"", flags: int = 0) -> Position:
+        """Append a record of the journal's own."""
+        position = self.append(kind, _NO_EVENT, meta, payload, crc32(payload), flags)
+        self._upkeep += 1
+        return position
 
     # -- any thread -------------------------------------------------------------------------------------------------
 

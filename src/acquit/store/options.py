@@ -51,6 +51,11 @@ class JournalOptions:
     archive_age_max_s: int = 30 * 24 * 3600
     """And no longer than this after they were sealed."""
 
+    erase_bodies_after_s: int = 0
+    """Bodies, with their properties and annotations, become zeros on the disk no later than this after their messages
+    were settled, while the records about them stay for the audit; docs/privacy.md says what that costs. 0: they stay
+    until their segment is deleted."""
+
     archive_yields: bool = True
     """When the disk is full, the archive gives way, oldest first, before messages are refused for want of room. Each
     deletion is on record as any other. False keeps to the two bounds above whatever happens."""
@@ -82,6 +87,7 @@ class JournalOptions:
             "spare_segments",
             "archive_bytes_max",
             "archive_age_max_s",
+            "erase_bodies_after_s",
             "stubs_max",
             "retry_ms",
         ):
@@ -89,6 +95,12 @@ class JournalOptions:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; expected 0 or more")
         if self.open_files_max < 1:
             raise ConfigurationError(f"open_files_max is {self.open_files_max}; expected 1 or more")
+
+    @property
+    def leave_after_us(self) -> int | None:
+        """How long a segment that holds settled bodies is written at most, and stays at most once it is closed,
+        microseconds; None: as long as its size allows. Both together are `erase_bodies_after_s`."""
+        return self.erase_bodies_after_s * 500_000 or None
 
     def prewritten_bytes(self, end: int) -> int:
         """Return the size of the files that are prewritten once `end` bytes were ever written."""

@@ -34,7 +34,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from acquit.store.interface import ARRAY, EVENT_BYTES, EVENTFUL, Position, Record
+from acquit.store.interface import ARRAY, ERASED, EVENT_BYTES, EVENTFUL, Erasing, Position, Record
 
 
 class StoreKind(IntEnum):
@@ -45,6 +45,10 @@ class StoreKind(IntEnum):
     meta: segment number u64; payload: the summary of its seal."""
     DELETED = 241
     """Segments up to this one were deleted by retention. meta: `DeletedSegment`; payload: the summary of its seal."""
+    ERASED = 242
+    """An archived segment's payloads are erased. meta: `ErasedSegment`. Flagged SKIPPABLE."""
+    TURNED = 243
+    """Closes a segment: this record is the first of the batch that begins the next. Flagged SKIPPABLE."""
 
 
 RECORD_HEAD_BYTES: Final = 64
@@ -54,6 +58,7 @@ _HEAD: Final = Struct("<IIIBBH48s")
 _SIZES: Final = Struct("<III")
 assert _HEAD.size == RECORD_HEAD_BYTES == 16 + EVENT_BYTES
 
+_FLAGS_AT: Final = 14
 pack_crc = _CRC.pack
 pack_head = _HEAD_AFTER_CRC.pack
 """payload bytes, meta bytes, kind, version, flags, event -> the head without its leading crc."""
@@ -157,9 +162,35 @@ def walk(head: BatchHead, batch: bytes, without_payload: frozenset[int] = frozen
         raise RecordMalformed(f"{end - offset} bytes after the last record of a batch")
 
 
-def check_records(head: BatchHead, batch: bytes) -> None:
-    """Verify each record's own checksum too: what a read by position will rely on. Raises RecordMalformed."""
+def erase_payloads(head: BatchHead, batch: bytes, erasing: Erasing) -> bytes:
+    """Return a whole batch without the payloads that `erasing` says: as long, each record where it was and flagged.
+
+    A record's checksum stays that of the original, which names it for the audit; the batch's covers what now stands
+    there. Twice is once. Raises RecordMalformed as `walk`.
+    """
+    kept = bytearray(batch)
     for record in walk(head, batch):
+        meta = erasing(record)
+        if meta is None:
+            continue
+        offset = record.position - head.position
+        payload_at = offset + RECORD_HEAD_BYTES + len(record.meta)
+        kept[offset + _FLAGS_AT : offset + _FLAGS_AT + 2] = (record.flags | ERASED).to_bytes(2, "little")
+        kept[offset + RECORD_HEAD_BYTES : payload_at] = meta
+        kept[payload_at : payload_at + record.payload_bytes] = bytes(record.payload_bytes)
+    kept[4:8] = pack_crc(crc32(kept[8:64], crc32(memoryview(kept)[64:])))
+    assert len(kept) == len(batch)
+    return bytes(kept)
+
+
+def check_records(head: BatchHead, batch: bytes) -> None:
+    """Verify each record's own checksum too: what a read by position will rely on. Raises RecordMalformed.
+
+    What was erased has the checksum of what stood there.
+    """
+    for record in walk(head, batch):
+        if record.flags & ERASED:
+            continue
         offset = record.position - head.position
         meta_end = offset + RECORD_HEAD_BYTES + len(record.meta)
         if crc32(batch[offset + 4 : meta_end], crc32(record.payload)) != record.crc:
@@ -192,7 +223,8 @@ def split_events(batch: bytes, records: int) -> tuple[bytes, list[Record]]:
 
 
 def find_payload(data: bytes, offset: int) -> bytes | None:
-    """The payload of the record at `offset`, verified; None where no whole record is there, or not a right one."""
+    """The payload of the record at `offset`, verified; None where no whole record is there, or not a right one, or it
+    was erased."""
     meta_at = offset + RECORD_HEAD_BYTES
     if meta_at > len(data):
         return None
@@ -211,13 +243,13 @@ def record_bytes(head: bytes) -> int:
 
 
 def decode_record(data: bytes, position: Position) -> Record:
-    """The one record that `data` is, verified by its own checksum. Raises RecordMalformed."""
+    """The one record that `data` is, verified by its own checksum unless it was erased. Raises RecordMalformed."""
     if len(data) < RECORD_HEAD_BYTES or record_bytes(data) != len(data):
         raise RecordMalformed(f"{len(data)} bytes that are not one record")
     crc, payload_bytes, meta_bytes, kind, version, flags, event = _HEAD.unpack_from(data)
     meta_end = RECORD_HEAD_BYTES + meta_bytes
     payload = data[meta_end:]
-    if crc32(data[4:meta_end], crc32(payload)) != crc:
+    if not flags & ERASED and crc32(data[4:meta_end], crc32(payload)) != crc:
         raise RecordMalformed("the record's checksum does not match")
     meta = data[RECORD_HEAD_BYTES:meta_end]
     return Record(position, kind, version, flags, event, meta, payload, payload_bytes, crc)

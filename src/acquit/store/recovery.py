@@ -31,7 +31,7 @@ from acquit.store.chores import read_header
 from acquit.store.disk import Disk, Mode, PosixDisk, store_error
 from acquit.store.folder import EVENTS, Folder, Identity
 from acquit.store.housekeeper import Housekeeper
-from acquit.store.interface import Digest, Position, Record, Replay, SegmentInfo
+from acquit.store.interface import Digest, Erasing, Position, Record, Replay, SegmentInfo
 from acquit.store.journal import SegmentedJournal
 from acquit.store.options import JournalOptions
 from acquit.store.record import StoreKind, walk
@@ -132,6 +132,10 @@ class OpenedStore:
     """The folder was new."""
 
 
+def _stays(record: Record) -> None:
+    """The `Erasing` that erases nothing."""
+
+
 def open_store(
     path: Path,
     options: JournalOptions,
@@ -139,6 +143,7 @@ def open_store(
     digest: Digest,
     *,
     replayed: Callable[[RecoveryReport], None],
+    erasing: Erasing = _stays,
     container_id: str = "",
     disk: Disk | None = None,
     clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
@@ -148,7 +153,8 @@ def open_store(
 
     `replay` hears everything, then `replayed` is called once, and may raise; only then is anything changed. `digest`
     must by then have seen what the newest segment holds, if that is not sealed: its seal is asked of it first of all.
-    `container_id` names a new store; an existing one keeps its own.
+    `erasing` says what goes of a record when bodies are erased (nothing, unless told). `container_id` names a new
+    store; an existing one keeps its own.
 
     Raises StoreLocked, StoreVersionUnsupported, StoreCorrupt, StoreFull (no room to begin a segment), StoreFailed, or
     StoreError where the folder cannot be used at all. On any error the folder is as it was, or recovers as before.
@@ -180,7 +186,7 @@ def open_store(
         if created:
             folder.write_identity(identity)
         reader = RecordReader(folder, catalog, options.open_files_max)
-        housekeeper = Housekeeper(folder, options, identity.store, catalog, reader, reserve, writer.finished)
+        housekeeper = Housekeeper(folder, options, identity.store, catalog, reader, reserve, writer.finished, erasing)
         _resume_chores(folder, catalog, housekeeper, writer, replayer.report)
         journal = SegmentedJournal(
             options=options,
@@ -274,7 +280,7 @@ def _archived(folder: Folder, first: SegmentInfo) -> Iterator[SegmentInfo]:
             file.close()
             # A segment ends where its successor begins, in place and (nearly) in time.
             end = following.base if following.number == number + 1 else Position(header.base + size)
-            following = SegmentInfo(number, header.base, end, size, True, True, sealed_us)
+            following = SegmentInfo(number, header.base, end, size, True, True, sealed_us, header.erased)
             sealed_us = header.created_us
             infos.append(following)
     return reversed(infos)

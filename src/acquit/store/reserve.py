@@ -24,7 +24,7 @@ from typing import Final
 from acquit.store.disk import Mode, write_all
 from acquit.store.folder import PART, ZEROS, Folder
 
-_STEP_BYTES: Final = 1 << 20
+STEP_BYTES: Final = 1 << 20
 
 
 def which(sizes: Sequence[int], needed_bytes: int) -> int:
@@ -108,8 +108,8 @@ class Reserve:
         try:
             file = folder.disk.open(part, Mode.WRITE)
             try:
-                for offset in range(0, size_bytes, _STEP_BYTES):
-                    write_all(file, bytes(min(_STEP_BYTES, size_bytes - offset)), offset)
+                for offset in range(0, size_bytes, STEP_BYTES):
+                    write_all(file, bytes(min(STEP_BYTES, size_bytes - offset)), offset)
                     file.sync()  # all of it at once would hold up the batches of that time, by a tenth of a second
             finally:
                 file.close()

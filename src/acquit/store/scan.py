@@ -66,6 +66,8 @@ class SegmentReader:
             raise
         self.sha256 = hashlib.sha256(page) if hashing else None
         """Of the valid bytes so far, where asked for."""
+        self._content = hashlib.sha256() if hashing and self.header.erased else None
+        """Of those behind the header, where bodies were erased."""
         self.offset = HEADER_BYTES
         self.seal: Seal | None = None
         self.stop: Stop | None = None
@@ -110,8 +112,7 @@ class SegmentReader:
                 self.seal = found
                 return
             head, data = found
-            if self.sha256 is not None:
-                self.sha256.update(data)
+            self._hash(data)
             yield head, data
             self.offset += head.length
 
@@ -124,8 +125,7 @@ class SegmentReader:
             seal, length = self._seal_at(offset)
             if seal is None:
                 return Stop(offset, "a seal that does not match its checksum, or is not of this place")
-            if self.sha256 is not None:
-                self.sha256.update(self._get(offset, length))
+            self._hash(self._get(offset, length))
             self.offset += length
             return seal
         head = decode_batch_head(data)
@@ -137,6 +137,22 @@ class SegmentReader:
         if not batch_is_whole(head, data):
             return Stop(offset, f"a batch of {head.length} bytes that does not match its checksum")
         return head, data
+
+    def _hash(self, data: bytes) -> None:
+        for digest in (self.sha256, self._content):
+            if digest is not None:
+                digest.update(data)
+
+    @property
+    def chained_sha256(self) -> bytes:
+        """The SHA-256 of the valid bytes as the successor's header names it; b"" where nothing was hashed.
+
+        Where bodies were erased it is that of the original, provided that what stands here is what was written when
+        they were; else that of the bytes that stand here, which no successor names.
+        """
+        if self._content is not None and self._content.digest() == self.header.content_sha256:
+            return self.header.original_sha256
+        return self.sha256.digest() if self.sha256 is not None else b""
 
     def _seal_at(self, offset: int) -> tuple[Seal | None, int]:
         """The seal at `offset`, and its length, when it is whole and of this segment and place."""

@@ -4,8 +4,8 @@
 
     header:  "ACQUSEGM" | version u32 | header bytes u32 | alignment u32 | flags u32 | store uuid 16 | number u64 |
              epoch u64 | base position u64 | created, microseconds i64 | previous number u64 | previous valid length
-             u64 | previous SHA-256 32 | previous cut bytes u64 | zeros | crc u32 over all before it, in the last four
-             bytes
+             u64 | previous SHA-256 32 | previous cut bytes u64 | SHA-256 before it was erased 32 | SHA-256 of what
+             follows the header since then 32 | zeros | crc u32 over all before it, in the last four bytes
 
     seal:    "SEAL" | crc u32 | length u32 | summary bytes u32 | epoch u64 | number u64 | end position u64
              | sealed, microseconds i64 | cut bytes u64 | reserved u64 | summary | zeros up to the alignment
@@ -13,7 +13,8 @@
 The header says which segment this is and how the one before ended: number, length and SHA-256 of its valid bytes
 (header, batches and seal), and how many bytes of a torn tail recovery cut from it. That is the hash chain: a closed
 segment that is missing or altered no longer matches what its successor says. The newest segment has no successor; see
-docs/journal-format.md for what that means.
+docs/journal-format.md for what that means. Of a segment whose bodies were erased, the header says the SHA-256 that it
+had before, which is the one its successor names, and the SHA-256 of what stands behind the header since.
 
 The seal is by definition the last thing in its segment; whatever bytes follow are nothing. Its crc covers everything
 after itself. The summary is the ledger's.
@@ -35,7 +36,7 @@ FORMAT_VERSION: Final = 1
 HEADER_BYTES: Final = 4096
 """One page: the first batch then starts at a multiple of any sector size up to this."""
 HEADER_MAGIC: Final = b"ACQUSEGM"
-_HEADER: Final = Struct("<8sIIII16sQQQqQQ32sQ")
+_HEADER: Final = Struct("<8sIIII16sQQQqQQ32sQ32s32s")
 
 SEAL_MAGIC: Final = b"SEAL"
 SEAL_HEAD_BYTES: Final = 64
@@ -60,6 +61,15 @@ class SegmentHeader:
     previous_length: int = 0
     previous_sha256: bytes = NO_HASH
     previous_cut: int = 0
+    original_sha256: bytes = NO_HASH
+    """Of the valid bytes before bodies were erased."""
+    content_sha256: bytes = NO_HASH
+    """Of the valid bytes behind the header since then."""
+
+    @property
+    def erased(self) -> bool:
+        """True where zeros stand for the bodies."""
+        return self.original_sha256 != NO_HASH
 
     def encode(self) -> bytes:
         head = _HEADER.pack(
@@ -77,6 +87,8 @@ class SegmentHeader:
             self.previous_length,
             self.previous_sha256,
             self.previous_cut,
+            self.original_sha256,
+            self.content_sha256,
         )
         page = head.ljust(HEADER_BYTES - 4, b"\0")
         return page + crc32(page).to_bytes(4, "little")
@@ -106,6 +118,8 @@ class SegmentHeader:
             previous_length=previous[1],
             previous_sha256=previous[2],
             previous_cut=previous[3],
+            original_sha256=previous[4],
+            content_sha256=previous[5],
         )
 
 
@@ -185,6 +199,28 @@ class DeletedSegment:
         if len(meta) != _DELETED.size:
             raise ValueError(f"the record of a deleted segment has {len(meta)} bytes, expected {_DELETED.size}")
         return cls(*_DELETED.unpack(meta))
+
+
+_ERASED: Final = Struct("<Q32s32s")
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedSegment:
+    """What the record of an erasure says: which segment, and the two hashes that its header has since."""
+
+    number: int
+    original_sha256: bytes
+    content_sha256: bytes
+
+    def encode(self) -> bytes:
+        return _ERASED.pack(self.number, self.original_sha256, self.content_sha256)
+
+    @classmethod
+    def decode(cls, meta: bytes) -> Self:
+        """Raises ValueError for bytes that are none."""
+        if len(meta) != _ERASED.size:
+            raise ValueError(f"the record of an erased segment has {len(meta)} bytes, expected {_ERASED.size}")
+        return cls(*_ERASED.unpack(meta))
 
 
 _LEFT: Final = Struct("<Q")

@@ -64,6 +64,7 @@ class WriteBatch:
         "start",
         "synced_end",
         "time_us",
+        "turning",
     )
 
     def __init__(
@@ -78,7 +79,9 @@ class WriteBatch:
         body_crc: int,
         synced_end: Position,
         time_us: int,
+        turning: bool = False,
     ) -> None:
+        """`turning`: the batch begins a segment."""
         self._writer = writer
         self._data = b""
         self.start = start
@@ -89,6 +92,7 @@ class WriteBatch:
         self.body_crc = body_crc
         self.synced_end = synced_end
         self.time_us = time_us
+        self.turning = turning
 
     @property
     def size_bytes(self) -> int:
@@ -252,7 +256,8 @@ class SegmentWriter:
             raise StoreFailed(str(self.failure))
         with self._errors():
             occupied = self._offset > HEADER_BYTES
-            if self._sealed or (occupied and self._offset + batch.size_bytes + self._seal_room() > self._capacity):
+            over = self._offset + batch.size_bytes + self._seal_room() > self._capacity
+            if self._sealed or (occupied and (over or batch.turning)):
                 self._move_on(self.overhead_bytes + batch.size_bytes)
             assert self._header is not None
             data = batch.encode(self._header.epoch)

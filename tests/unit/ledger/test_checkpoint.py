@@ -394,3 +394,59 @@ def test_recovery_reads_no_more_than_what_is_left(broker: MiniBroker) -> None:
     raw = Raw(broker.disk.after_kill(), options=SMALL)
     assert raw.replay.segments[0][0] == 2
     assert raw.replay.segments[0][1] > Position(0)
+
+
+# -- age ---------------------------------------------------------------------------------------------------------------
+def aged(broker: MiniBroker) -> Checkpointer:
+    """One by whose bounds nothing leaves for its size, and everything after ten seconds."""
+    return Checkpointer(broker.recorder, broker, recovery_bytes_max=1 << 40, leave_after_us=10_000_000, step_records=3)
+
+
+def pass_time(broker: MiniBroker, checkpoint: Checkpointer, seconds: int) -> None:
+    for _ in range(seconds):
+        broker.clock.us += 1_000_000
+        run(broker, checkpoint)
+        if broker.journal.pending:
+            broker.sync()
+        broker.chores()
+
+
+def test_segments_leave_for_their_age_when_there_is_little_to_do(broker: MiniBroker) -> None:
+    """The open one is closed first; what is live goes on as before."""
+    checkpoint = aged(broker)
+    newest = broker.journal.segments[-1].number
+    pass_time(broker, checkpoint, 8)
+    assert broker.journal.left_through == 0
+    pass_time(broker, checkpoint, 40)
+    assert broker.journal.left_through >= newest
+    assert all(message.position >= broker.journal.segments[-2].base for message in broker.messages.values())
+    assert not broker.staying
+    reopened(broker)
+
+
+def test_who_does_nothing_writes_nothing(broker: MiniBroker) -> None:
+    """A backlog that nobody touches is not copied round and round, nor are empty segments made."""
+    checkpoint = aged(broker)
+    pass_time(broker, checkpoint, 100)
+    end, segments = broker.journal.end, len(broker.journal.segments)
+    pass_time(broker, checkpoint, 100)
+    assert (broker.journal.end, len(broker.journal.segments)) == (end, segments)
+    message = broker.post(1, b"settled at once")
+    broker.sync()
+    broker.retire(message, EventKind.ACCEPTED)
+    number = broker.journal.segments[-1].number
+    pass_time(broker, checkpoint, 40)
+    assert broker.journal.left_through >= number, "the body of what was settled between two looks"
+
+
+def test_no_segment_is_closed_before_its_time_on_a_full_disk(broker: MiniBroker) -> None:
+    checkpoint = aged(broker)
+    assert isinstance(broker.disk, FaultyDisk)
+    broker.disk.capacity_bytes = broker.disk.used_bytes
+    broker.journal._reserve.disk_full = True
+    number = broker.journal.segments[-1].number
+    broker.clock.us += 11_000_000
+    checkpoint.advance(broker.clock.wall_us())
+    broker.clock.us += 11_000_000
+    checkpoint.advance(broker.clock.wall_us())
+    assert broker.journal.segments[-1].number == number and not broker.journal._turning

@@ -47,6 +47,7 @@ from acquit.ledger.records import (
     encode_extras,
     encode_id,
     encode_posting_meta,
+    without_body,
 )
 from acquit.store.interface import ARRAY, EVENTFUL, SKIPPABLE, Position, Record
 
@@ -231,3 +232,23 @@ def test_records_of_no_message_have_no_events() -> None:
 )
 def test_attempts_there_and_back(notes: list[AttemptNote]) -> None:
     assert decode_attempts(encode_attempts(notes)) == tuple(notes)
+
+
+def test_what_is_left_without_bodies() -> None:
+    annotations = b"\xc1\x07\x02\xa1\x01k\xa1\x01v"
+    extras = ((Extra.GROUP_ID, b"sg"), (Extra.ANNOTATIONS, annotations), (Extra.RETURNS, b"\x01\0\0\0"))
+    posting = Posting(POSTED, "orders", "id", 1, 2, 3, 5, extras)
+    blank = ((Extra.GROUP_ID, b"sg"), (Extra.ANNOTATIONS, bytes(len(annotations))), (Extra.RETURNS, b"\x01\0\0\0"))
+    for entry, kind in (
+        (posting.encode(b"body"), RecordKind.POSTING),
+        (Copied(posting, 7, 8, 1, b"body").encode(), 18),
+    ):
+        record = stored(entry)
+        meta = without_body(record)
+        assert meta is not None and len(meta) == len(record.meta) and record.kind == kind
+        kept = record._replace(meta=meta, payload=b"")
+        read = Posting.decode(kept) if kind == RecordKind.POSTING else Copied.decode(kept).posting
+        assert read.extras == blank and (read.address, read.message_id) == ("orders", "id")
+    attempt = stored(Attempt(POSTED, 3, "app:busy", "later", annotations=annotations).encode())
+    assert without_body(attempt) == attempt.meta
+    assert without_body(stored(Stop(5).encode())) is None

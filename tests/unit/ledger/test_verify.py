@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 from dataclasses import replace
@@ -12,8 +13,10 @@ import pytest
 from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
 from acquit.ledger.verify import Head, Place, read_head, verify
 from acquit.store.folder import EVENTS, STUB
+from acquit.store.interface import ERASED
 from acquit.store.record import BATCH_HEAD_BYTES, decode_batch_head, encode_batch_head, walk
-from acquit.store.segment import HEADER_BYTES
+from acquit.store.scan import SegmentReader
+from acquit.store.segment import HEADER_BYTES, SegmentHeader
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker, with_empty_segments
 from tests.support.raw_journal import Raw
@@ -313,3 +316,58 @@ def test_no_journal() -> None:
         verify(DATA, disk=disk)
     with pytest.raises(StoreCorrupt, match="no segment"):
         read_head(DATA, disk=disk)
+
+
+# -- erased bodies -----------------------------------------------------------------------------------------------------
+def erased() -> FaultyDisk:
+    """As `grown`, and all that is archived has no bodies any more."""
+    options = replace(SMALL, archive_bytes_max=1 << 30, erase_bodies_after_s=1)
+    truth, clock, rng = History(), Clock(3_000), random.Random(9)
+    disk = FaultyDisk()
+    broker = MiniBroker(disk, rng, truth=truth, clock=clock, options=options)
+    while broker.journal.left_through < 4:
+        broker.live_on(1, sync=1.0, chores=0.9)
+    for _ in range(40):
+        clock.us += 600_000
+        broker.sync()
+        broker.chores()
+    assert [info.erased for info in broker.journal.segments[:4]] == [True] * 4
+    return disk.after_kill()
+
+
+def test_a_journal_without_bodies_is_whole() -> None:
+    disk = erased()
+    found = verify(DATA, disk=disk)
+    assert found.problems == ()
+    assert [link.erased for link in found.links[:4]] == [True] * 4 and not found.links[-1].erased
+    for link, after in zip(found.links[:4], found.links[1:5], strict=True):
+        assert after.header is not None and link.sha256 == after.header.previous_sha256
+    known = Head(found.store, 2, found.links[1].valid_bytes, found.links[1].sha256)
+    assert verify(DATA, disk=disk, against=[known, replace(known, valid_bytes=5_000)]).problems == ()
+    [problem] = verify(DATA, disk=disk, against=[replace(known, sha256=bytes(32))]).problems
+    assert "is not what it was when the head" in problem
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_what_was_altered_in_a_segment_without_bodies_is_seen(mended: bool) -> None:
+    """Even if every checksum in the file is made right again: the record of the erasure names another one."""
+    disk = erased()
+    content = seg(disk, 2)
+    head = decode_batch_head(bytes(content[HEADER_BYTES : HEADER_BYTES + BATCH_HEAD_BYTES]))
+    assert head is not None
+    batch = bytearray(content[HEADER_BYTES : HEADER_BYTES + head.length])
+    posting = next(record for record in walk(head, bytes(batch)) if record.flags & ERASED)
+    batch[posting.position - head.position + 16] ^= 1  # its sequence
+    batch[4:8] = crc32(batch[8:64], crc32(batch[64:])).to_bytes(4, "little")
+    content[HEADER_BYTES : HEADER_BYTES + head.length] = batch
+    if mended:
+        header = SegmentHeader.decode(bytes(content[:HEADER_BYTES]), "")
+        with SegmentReader(disk, next(path for path in disk.paths() if path.name == f"{2:020}.seg")) as segment:
+            for _ in segment.batches():
+                pass
+            valid = segment.offset
+        sha256 = hashlib.sha256(content[HEADER_BYTES:valid]).digest()
+        content[:HEADER_BYTES] = replace(header, content_sha256=sha256).encode()
+    problems = [problem for problem in verify(DATA, disk=disk).problems if problem.startswith("segment 2:")]
+    said = "erased, and no record says so" if mended else "altered: not what its successor says of it"
+    assert any(said in problem for problem in problems), problems

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,12 +12,15 @@ import pytest
 
 from acquit.errors import StoreFailed, StoreFull
 from acquit.store.folder import EVENTS, STUB, Folder
-from acquit.store.interface import SegmentInfo
-from acquit.store.record import StoreKind
+from acquit.store.interface import ERASED, Position, Record, SegmentInfo
+from acquit.store.options import JournalOptions
+from acquit.store.record import StoreKind, check_records, walk
+from acquit.store.scan import SegmentReader
 from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
     HEADER_BYTES,
     DeletedSegment,
+    ErasedSegment,
     EventsHeader,
     SegmentHeader,
     decode_seal,
@@ -346,3 +350,151 @@ def test_damage_in_the_archive_stops_nobody(disk: FaultyDisk, spoiled: str) -> N
             if journal.journal.pending:
                 journal.sync()
     assert names(disk, "archive", ".seg") == []
+
+
+# -- erasing -----------------------------------------------------------------------------------------------------------
+ERASING = replace(OPTIONS, erase_bodies_after_s=100)
+BODY = b"somebody's own words " * 20
+
+
+def blank(record: Record) -> bytes | None:
+    return bytes(len(record.meta)) if record.kind == 5 else None
+
+
+def archived(disk: FaultyDisk, options: JournalOptions = ERASING) -> tuple[Raw, list[Position]]:
+    """Two archived segments with bodies in them, a little too young to be erased, and where these are."""
+    raw = Raw(disk, options=options, erasing=blank)
+    positions = []
+    while sum(not info.archived for info in raw.journal.segments) < 4:
+        positions += raw.put(BODY, BODY[::-1])
+    raw.append(b"not a message", kind=9)
+    raw.chores()
+    leave(raw, 1, 2)
+    assert raw.chores()[-1] == "Archive"
+    return raw, positions
+
+
+def run_chores(raw: Raw, rounds: int = 6) -> list[str]:
+    done = []
+    for _ in range(rounds):
+        raw.clock.us += 2_000_000
+        done += raw.chores()
+        if raw.journal.pending:
+            raw.sync()
+    return done
+
+
+def archive(disk: FaultyDisk, number: int) -> bytearray:
+    return disk.content(DATA / "archive" / f"{number:020}.seg")
+
+
+def test_bodies_are_erased_once_that_is_on_record(disk: FaultyDisk) -> None:
+    raw, positions = archived(disk)
+    before = {number: bytes(archive(disk, number)) for number in (1, 2)}
+    raw.clock.us += 51_000_000
+    assert raw.chores() == ["Erase"]
+    assert archive(disk, 1) == before[1], "its record is not synced"
+    assert raw.journal.read(positions[0], 8192).payload == BODY
+    raw.sync()
+    assert raw.chores() == ["Replace"], "the next one not before retry_ms have passed"
+    assert run_chores(raw) == ["Erase", "Replace"]
+    for number in (1, 2):
+        found = bytes(archive(disk, number))
+        header = SegmentHeader.decode(found[:HEADER_BYTES], "")
+        assert header.original_sha256 == hashlib.sha256(before[number]).digest() and header.erased
+        assert len(found) == len(before[number]) and BODY[:8] not in found and BODY[::-1][:8] not in found
+    with pytest.raises(KeyError, match="erased"):
+        raw.journal.read(positions[0])
+    assert raw.journal.read_payloads(positions[:2], [4096, 4096]) == [None, None]
+    recorded = [ErasedSegment.decode(one.meta) for one in Raw(disk.after_kill()).replay.records if one.kind == 242]
+    assert [one.number for one in recorded] == [1, 2]
+    assert {one.original_sha256 for one in recorded} == {hashlib.sha256(one).digest() for one in before.values()}
+
+
+def test_an_erased_segment_has_its_records_and_events(disk: FaultyDisk) -> None:
+    raw, _ = archived(disk)
+    with SegmentReader(disk, DATA / "archive" / f"{1:020}.seg", hashing=True) as segment:
+        kept = [record for head, data in segment.batches() for record in walk(head, data)]
+        sha256 = segment.chained_sha256
+    raw.clock.us += 51_000_000
+    run_chores(raw)
+    disk.delete(DATA / "archive" / f"{1:020}{EVENTS}")
+    again = disk.after_kill()
+    assert "FinishEvents" in Raw(again).chores()
+    side_file = EventsHeader.decode(bytes(again.content(DATA / "archive" / f"{1:020}{EVENTS}"))[:EVENTS_HEADER_BYTES])
+    assert side_file is not None and side_file.sha256 == sha256
+    with SegmentReader(disk, DATA / "archive" / f"{1:020}.seg", hashing=True) as segment:
+        for head, data in segment.batches():
+            check_records(head, data)
+            for now in walk(head, data):
+                was = kept.pop(0)
+                if was.kind == 5:
+                    was = was._replace(
+                        flags=was.flags | ERASED, meta=bytes(len(was.meta)), payload=bytes(len(was.payload))
+                    )
+                assert now == was
+        assert segment.chained_sha256 == sha256 and not kept
+
+
+def test_what_is_erased_stays_so(disk: FaultyDisk) -> None:
+    raw, _ = archived(disk)
+    raw.clock.us += 51_000_000
+    run_chores(raw)
+    before = bytes(archive(disk, 1))
+    again = Raw(disk.after_kill(), options=ERASING, clock=raw.clock, erasing=blank)
+    assert not {"Erase", "Replace"} & set(run_chores(again))
+    assert archive(disk, 1) == before
+
+
+@pytest.mark.parametrize("chores", [1, 2])
+def test_erasing_that_was_cut_short_is_done_again(disk: FaultyDisk, chores: int) -> None:
+    raw, _ = archived(disk)
+    raw.clock.us += 51_000_000
+    assert raw.chores(1) == ["Erase"]
+    if chores == 2:
+        raw.sync()
+    again = disk.after_kill()
+    next_run = Raw(again, options=ERASING, clock=raw.clock, erasing=blank)
+    assert not [path for path in again.paths() if path.name.endswith(".seg.part")]
+    assert run_chores(next_run).count("Replace") == 2
+    assert BODY[:8] not in bytes(archive(again, 1))
+
+
+@pytest.mark.parametrize("spoiled", [50, 5000, -1])
+def test_damage_is_not_erased_and_does_not_hold_up_others(disk: FaultyDisk, spoiled: int) -> None:
+    raw, _ = archived(disk)
+    archive(disk, 1)[spoiled] ^= 1
+    before = bytes(archive(disk, 1))
+    raw.clock.us += 51_000_000
+    done = run_chores(raw)
+    assert (done.count("Erase"), done.count("Replace")) == (2, 1)
+    assert archive(disk, 1) == before and BODY[:8] not in bytes(archive(disk, 2))
+
+
+def test_a_segment_that_somebody_removed_is_not_erased(disk: FaultyDisk) -> None:
+    raw, _ = archived(disk)
+    disk.delete(DATA / "archive" / f"{1:020}.seg")
+    raw.clock.us += 51_000_000
+    assert run_chores(raw).count("Replace") == 1
+
+
+def test_a_full_disk_erases_later(disk: FaultyDisk) -> None:
+    raw, _ = archived(disk, replace(ERASING, archive_yields=False))
+    raw.clock.us += 51_000_000
+    disk.capacity_bytes = disk.used_bytes
+    assert raw.chores() == ["Erase"]
+    assert raw.chores() == [] and not raw.journal.pending
+    disk.capacity_bytes = None
+    assert run_chores(raw).count("Replace") == 2
+
+
+def test_what_is_deleted_meanwhile_stays_deleted(disk: FaultyDisk) -> None:
+    raw, _ = archived(disk, replace(ERASING, archive_age_max_s=60))
+    raw.clock.us += 59_000_000
+    assert raw.chores() == ["Erase"]
+    raw.clock.us += 2_000_000
+    assert raw.chores() == ["ReadDeletion"]
+    raw.sync()
+    assert "Delete" in run_chores(raw)
+    assert names(disk, "archive", ".seg") == []
+    assert not [path for path in disk.paths() if path.name.endswith(".part") and path.parent.name == "archive"]

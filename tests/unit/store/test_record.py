@@ -8,17 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.store.interface import ARRAY, EVENTFUL, Position
+from acquit.store.interface import ARRAY, ERASED, EVENTFUL, Position, Record
 from acquit.store.record import (
     BATCH_HEAD_BYTES,
     BATCH_MAGIC,
     RECORD_HEAD_BYTES,
     RecordMalformed,
     batch_is_whole,
+    check_records,
     decode_batch_head,
     decode_record,
     encode_batch_head,
     encode_record,
+    erase_payloads,
     find_payload,
     padding,
     record_bytes,
@@ -185,3 +187,26 @@ def test_events_are_gathered_as_one_array() -> None:
     events, others = split_events(data, 4)
     assert events == one + two + three + one + three
     assert [(r.kind, r.event, r.meta, r.payload) for r in others] == [(3, two, b"name", b"")]
+
+
+def without(record: Record) -> bytes | None:
+    return b"META" if record.kind == 5 else None
+
+
+def test_payloads_are_erased_in_their_places() -> None:
+    data = batch(
+        *(record(kind, meta=b"meta", payload=body) for kind, body in ((5, b"a"), (9, b"other"), (5, b"x" * 700)))
+    )
+    head = decode_batch_head(data)
+    assert head is not None
+    kept = erase_payloads(head, data, without)
+    again = decode_batch_head(kept)
+    assert again is not None and batch_is_whole(again, kept) and len(kept) == len(data)
+    check_records(again, kept)
+    before, after = list(walk(head, data)), list(walk(again, kept))
+    erased = [one._replace(flags=EVENTFUL | ERASED, meta=b"META", payload=bytes(one.payload_bytes)) for one in before]
+    assert after == [erased[0], before[1], erased[2]], "the same places, sizes and checksums"
+    assert erase_payloads(again, kept, without) == kept
+    assert [find_payload(kept, one.position - head.position) for one in after] == [None, b"other", None]
+    size = record_bytes(kept[BATCH_HEAD_BYTES : BATCH_HEAD_BYTES + 12])
+    assert decode_record(kept[BATCH_HEAD_BYTES : BATCH_HEAD_BYTES + size], after[0].position) == after[0]

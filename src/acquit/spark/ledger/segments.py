@@ -110,7 +110,7 @@ def _from_segment(reader: FolderReader, planned: Segment, details: Details | Non
             raise planned.corrupt(f"altered: {reason or 'a closed segment ends without its seal'}", segment.offset)
         if planned.length and end != planned.length:
             raise planned.corrupt(f"its valid bytes end here, not at {planned.length}", end)
-        if planned.sha256 and segment.sha256.digest() != planned.sha256:
+        if planned.sha256 and segment.chained_sha256 != planned.sha256:
             raise planned.corrupt(
                 "altered: its SHA-256 is not what its successor says of it; its checksums were mended"
             )
