@@ -441,6 +441,8 @@ WAYS = [
     Way("end a terminus", does("DELETE", "terminus-entity", _terminus), ["manage"], asks="DELETE terminus-entity"),
     Way("reload", command("RELOAD", "broker", named=False), NEVER, asks="RELOAD broker"),
     Way("reload, of everything", command("RELOAD", "broker", named=False), ["manage"], None, "#", "RELOAD broker"),
+    Way("rotate", command("ROTATE", "broker", named=False), NEVER, asks="ROTATE broker"),
+    Way("rotate, of everything", command("ROTATE", "broker", named=False), ["manage"], None, "#", "ROTATE broker"),
 ]
 
 

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scheduled": ("scheduled", "Show messages that wait for their delivery time, or cancel them."),
     "user": ("user", "Say who may log in, and with which roles."),
     "config": ("config", "Check a configuration file, or have a running broker read its own again."),
+    "rotate": ("rotate", "Close the open segment of a broker's journal, and begin the next."),
     "ledger": ("ledger", "Ask the journal what became of every message."),
     "backup": ("backup", "Copy the folder of a broker, running or stopped."),
     "restore": ("backup", "Make a copy of a broker's folder ready for a broker."),

@@ -349,6 +349,13 @@ class ConfigurationChanges(BaseModel):
     changes: list[ConfigurationChange]
 
 
+class ClosedSegment(BaseModel):
+    """The segment of the journal that was closed."""
+
+    closed: int
+    """Its number."""
+
+
 class ProcessHealth(BaseModel):
     """The liveness of the process."""
 

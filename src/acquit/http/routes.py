@@ -182,6 +182,9 @@ ROUTES: Final = (
     ),
     Route(*("DELETE", "/termini/{name}", "DELETE", entities.TERMINUS_ENTITY, "End a terminus"), models.ReturnedCount),
     Route(*("POST", "/reload", "RELOAD", entities.BROKER, "Read the configuration again"), models.ConfigurationChanges),
+    Route(
+        *("POST", "/rotate", "ROTATE", entities.BROKER, "Close the open segment of the journal"), models.ClosedSegment
+    ),
 )
 
 __all__ = ["PREFIX", "ROUTES", "Route", "page_of_queues", "plain", "rows"]

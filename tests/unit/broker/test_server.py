@@ -34,13 +34,17 @@ from acquit.errors import (
 )
 from acquit.ledger.audit_lines import read_audit
 from acquit.ledger.checkpoint import BodyRead
+from acquit.ledger.events import EventKind
+from acquit.ledger.history import history
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.recovery import open_journal
+from acquit.ledger.verify import verify
 from acquit.protocol.constants import SASL_HEADER
 from acquit.store.interface import Chore, Position
 from acquit.store.options import JournalOptions
 from acquit.store.reading import FolderReader
 from acquit.transport.turnstile import Turnstile
+from tests.support.outages import until
 
 SMALL = JournalOptions.small()
 
@@ -91,6 +95,42 @@ def test_segments_leave_as_fast_as_they_come(tmp_path: Path, monkeypatch: pytest
                 break
         else:
             raise AssertionError(f"after 24 MB, in the journal: {sorted((tmp_path / 'journal').iterdir())}")
+
+
+def on_disk(folder: Path, text: bytes) -> bool:
+    for path in folder.rglob("*.seg"):
+        with suppress(FileNotFoundError):  # a segment moves to the archive
+            if text in path.read_bytes():
+                return True
+    return False
+
+
+def test_bodies_of_settled_messages_are_erased_while_nothing_is_written(tmp_path: Path) -> None:
+    """The last that this broker hears of; what is live stays readable, and the records stay."""
+    journal = JournalOptions(erase_bodies_after_s=1, retry_ms=50)
+    gone, kept = b"somebody's own words", b"not read yet"
+    with (
+        acquit.Broker(tmp_path, config=BrokerOptions(journal=journal)) as broker,
+        acquit.connect(broker.url) as connection,
+        connection.session("individual") as session,
+    ):
+        sender, receiver = session.sender("q"), session.receiver("q", prefetch=0)
+        for body in (gone, kept):
+            sender.send(acquit.Message(body, durable=True, subject=body.decode()))
+        message = receiver.receive(timeout=60)
+        assert message is not None and message.body == gone
+        message.modify(annotations={"x-opt-said": gone.decode()})
+        message = receiver.receive(timeout=60)
+        assert message is not None and message.body == gone
+        message.accept()
+        until(lambda: not on_disk(tmp_path, gone), "the body is gone", 60)
+        assert on_disk(tmp_path, kept)
+        message = receiver.receive(timeout=60)
+        assert message is not None and message.body == kept
+    found = verify(tmp_path)
+    assert found.problems == () and any(link.erased for link in found.links)
+    (life,) = history(tmp_path, sequence=1).lives
+    assert life.end is EventKind.ACCEPTED and life.size_bytes > len(gone)
 
 
 @pytest.mark.parametrize("ends", ["while a chore runs", "when the reader was told to end"])

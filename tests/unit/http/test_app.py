@@ -83,6 +83,7 @@ def test_what_concerns_the_broker(broker: acquit.Broker) -> None:
     assert ask(broker.http_url, f"{API}/termini/{'0' * 32}", "DELETE", {}).status == 404
     assert ask(broker.http_url, f"{API}/transactions/0102").json == {"fate": "unknown", "kept_ms": 3_600_000}
     assert ask(broker.http_url, f"{API}/reload", "POST", {}).json == {"changes": []}
+    assert [ask(broker.http_url, f"{API}/rotate", "POST", {}).json for _ in range(2)] == [{"closed": 1}, {"closed": 2}]
 
 
 def test_a_connection_is_seen_and_closed(broker: acquit.Broker) -> None:

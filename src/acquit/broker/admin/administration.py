@@ -269,6 +269,13 @@ class Administration:
             cancelled.finish(0)
         return cancelled
 
+    def rotate(self) -> Later[int]:
+        """Close the open segment of the journal; its number, once the next one is on the disk. Raises StoreFull."""
+        closed = Later[int]()
+        number = self._scribe.journal.turn()
+        self._scribe.once_durable(closed.finish, number)
+        return closed
+
     def move(
         self,
         source: str,

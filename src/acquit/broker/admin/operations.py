@@ -41,7 +41,7 @@ from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.admin.survey_operations import read_metrics
 from acquit.broker.inspect import TerminusSnapshot
 from acquit.broker.refusal import Refused
-from acquit.errors import SelectorError
+from acquit.errors import SelectorError, StoreFull
 from acquit.protocol.extensions import (
     BROKER,
     CONNECTION,
@@ -62,6 +62,13 @@ if TYPE_CHECKING:
 
 def _reload(request: ManagementRequest) -> Later[Value]:
     return request.broker.reload().then(lambda changes: {"changes": changes})
+
+
+def _rotate(request: ManagementRequest) -> Later[Value]:
+    try:
+        return request.broker.rotate().then(lambda number: {"closed": number})
+    except StoreFull as error:
+        raise RequestFailure(507, str(error)) from error
 
 
 def _query_termini(request: ManagementRequest) -> Value:
@@ -142,6 +149,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("DELETE", LINK): Operation(detach_link, Needs.BROWSE_ANY),
     ("QUERY", TRANSACTION): Operation(query_transactions, Needs.MANAGE_ALL),
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
+    ("ROTATE", BROKER): Operation(_rotate, Needs.MANAGE_ALL),
     ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE),
     ("READ", MESSAGE): Operation(read_message, Needs.BROWSE),
     ("READ", HISTORY): Operation(read_history, Needs.BROWSE_ANY),

@@ -17,6 +17,7 @@ from acquit.broker.admin.trends import TrendPoint
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
 from acquit.broker.refusal import Refused
+from acquit.errors import StoreFull
 from acquit.protocol.message import Message
 
 T = TypeVar("T")
@@ -35,7 +36,8 @@ class FakeAuditor:
 class FakeBroker:
     """Two queues, and a note of what was purged by whom."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
         self.purged: list[tuple[str, str | None]] = []
         self.done: list[tuple[object, ...]] = []
         self.auditor = FakeAuditor()
@@ -56,6 +58,11 @@ class FakeBroker:
 
     def row(self, found: QueueSnapshot) -> dict[str, object]:
         return {column: getattr(found, column) for column in QUEUE_COLUMNS}
+
+    def rotate(self) -> Later[int]:
+        if self.full:
+            raise StoreFull("the disk is full")
+        return ready(7)
 
     def purge(self, queue: str, user: str | None, **choice: object) -> Later[int]:
         self.purged.append((queue, user))
@@ -428,6 +435,12 @@ def test_reload() -> None:
     status, _, body = ask(FakeBroker(), operation="RELOAD", type="acquit:broker")
     assert (status, body) == (200, {"changes": [{"key": "a", "old": 1, "new": 2}]})
     assert ask(FakeBroker(), rights=rights(manage=("a",)), operation="RELOAD", type="acquit:broker")[0] == 403
+
+
+def test_rotate() -> None:
+    assert ask(FakeBroker(), operation="ROTATE", type="acquit:broker")[::2] == (200, {"closed": 7})
+    assert ask(FakeBroker(full=True), operation="ROTATE", type="acquit:broker")[:2] == (507, "the disk is full")
+    assert ask(FakeBroker(), rights=rights(manage=("a",)), operation="ROTATE", type="acquit:broker")[0] == 403
 
 
 def test_who_may_see_no_queue_is_told_so() -> None:

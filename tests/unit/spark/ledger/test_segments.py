@@ -12,11 +12,15 @@ import pytest
 
 from acquit.errors import StoreCorrupt, StoreError
 from acquit.ledger.events import pack_event
+from acquit.ledger.records import without_body
 from acquit.ledger.totals import HASH_MODULUS, message_hash
 from acquit.spark.ledger.chain import Segment, State, plan_folder
 from acquit.spark.ledger.options import Verify
-from acquit.spark.ledger.segments import DTYPE, entering, message_sum, read_events, retiring, sums_by
-from acquit.store.folder import EVENTS
+from acquit.spark.ledger.segments import DTYPE, Details, entering, message_sum, read_events, retiring, sums_by
+from acquit.store.chores import Erase, Replace
+from acquit.store.disk import PosixDisk
+from acquit.store.folder import EVENTS, Folder
+from acquit.store.interface import Position, SegmentInfo
 from acquit.store.record import BATCH_HEAD_BYTES, decode_batch_head, encode_batch_head
 from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES
 from tests.support.ledger_folder import LedgerFolder, grow
@@ -37,6 +41,44 @@ def test_every_event_of_every_segment(tmp_path: Path, verify: Verify) -> None:
         events = read_events(segment, verify)
         assert len(events) > 3
         assert events.tobytes() == packed(folder, segment.number)
+
+
+def erase(folder: LedgerFolder, segment: Segment) -> None:
+    data = Folder(folder.path, PosixDisk())
+    path = data.segment(segment.number)
+    if path.exists():
+        path.rename(data.segment(segment.number, archived=True))
+    info = SegmentInfo(segment.number, Position(0), Position(0), segment.length, True, True, 1)
+    for chore in (Erase(data, info, without_body), Replace(data, segment.number)):
+        chore.run()
+
+
+@pytest.mark.parametrize("verify", Verify)
+def test_events_of_segments_without_bodies(tmp_path: Path, verify: Verify) -> None:
+    folder = grow(tmp_path)
+    expected = packed(folder, 2)
+    erase(folder, planned(folder, 2))
+    segment = planned(folder, 2)
+    assert segment.header is not None and segment.header.erased
+    details = Details()
+    assert read_events(segment, verify).tobytes() == read_events(segment, verify, details).tobytes() == expected
+    assert details.postings
+
+
+def test_an_altered_byte_is_found_where_bodies_were_erased(tmp_path: Path) -> None:
+    folder = grow(tmp_path)
+    erase(folder, planned(folder, 2))
+    path = folder.path / "archive" / f"{2:020}.seg"
+    content = bytearray(path.read_bytes())
+    head = decode_batch_head(bytes(content[HEADER_BYTES : HEADER_BYTES + 64]))
+    assert head is not None
+    end = HEADER_BYTES + head.length
+    content[HEADER_BYTES + BATCH_HEAD_BYTES + 40] ^= 1
+    crc = crc32(content[HEADER_BYTES + 8 : HEADER_BYTES + 64], crc32(content[HEADER_BYTES + 64 : end]))
+    content[HEADER_BYTES + 4 : HEADER_BYTES + 8] = crc.to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(StoreCorrupt, match="its checksums were mended"):
+        read_events(planned(folder, 2), Verify.FULL)
 
 
 def test_an_altered_byte_is_found_in_its_batch(tmp_path: Path) -> None:
