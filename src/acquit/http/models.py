@@ -353,7 +353,7 @@ class ClosedSegment(BaseModel):
     """The segment of the journal that was closed."""
 
     closed: int
-    """Its number."""
+    """The number of the segment."""
 
 
 class ProcessHealth(BaseModel):

@@ -98,8 +98,8 @@ class JournalOptions:
 
     @property
     def leave_after_us(self) -> int | None:
-        """How long a segment that holds settled bodies is written at most, and stays at most once it is closed,
-        microseconds; None: as long as its size allows. Both together are `erase_bodies_after_s`."""
+        """The longest time for which a segment that holds settled bodies is written, and for which it stays once it is
+        closed, microseconds; None: as long as its size allows. Both together are `erase_bodies_after_s`."""
         return self.erase_bodies_after_s * 500_000 or None
 
     def prewritten_bytes(self, end: int) -> int:

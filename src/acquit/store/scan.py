@@ -67,7 +67,7 @@ class SegmentReader:
         self.sha256 = hashlib.sha256(page) if hashing else None
         """Of the valid bytes so far, where asked for."""
         self._content = hashlib.sha256() if hashing and self.header.erased else None
-        """Of those behind the header, where bodies were erased."""
+        """The same of the bytes behind the header, where bodies were erased."""
         self.offset = HEADER_BYTES
         self.seal: Seal | None = None
         self.stop: Stop | None = None

@@ -62,9 +62,9 @@ class SegmentHeader:
     previous_sha256: bytes = NO_HASH
     previous_cut: int = 0
     original_sha256: bytes = NO_HASH
-    """Of the valid bytes before bodies were erased."""
+    """The SHA-256 of the valid bytes before bodies were erased."""
     content_sha256: bytes = NO_HASH
-    """Of the valid bytes behind the header since then."""
+    """The SHA-256 of the valid bytes behind the header since then."""
 
     @property
     def erased(self) -> bool:
@@ -206,7 +206,7 @@ _ERASED: Final = Struct("<Q32s32s")
 
 @dataclass(frozen=True, slots=True)
 class ErasedSegment:
-    """What the record of an erasure says: which segment, and the two hashes that its header has since."""
+    """The record of an erasure: which segment, and the two hashes that its header has since."""
 
     number: int
     original_sha256: bytes
