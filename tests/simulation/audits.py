@@ -9,8 +9,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from acquit.ledger.records import RecordKind
 from acquit.ledger.verify import verify
 from acquit.protocol.message import Message
+from acquit.store.reading import FolderReader
+from acquit.store.record import walk
 from acquit.testing.simulation.system import DATA
 from tests.simulation.facts import Violation
 from tests.simulation.places import COLOURS
@@ -39,6 +42,10 @@ LAZY: Final = 8
 many times what recovery may read."""
 MESSAGE_BYTES: Final = 1_024
 """What the journal needs for a message beside its body, state included."""
+
+BODIES: Final = frozenset({RecordKind.POSTING, RecordKind.COPIED})
+ERASING_S: Final = 5.0
+"""The time that the erasing of many segments takes beside."""
 
 Standing = tuple[str, int, "Consumer"]
 
@@ -73,6 +80,25 @@ def check_disk(world: World) -> None:
     most = (bound + options.archive_bytes_max) * 4 // 3 + beside + options.stubs_max * MESSAGE_BYTES * 4
     if world.disk.used_bytes > most:
         raise Violation(f"disk: {world.disk.used_bytes} bytes are used, of at most {most}")
+
+
+def check_erased(world: World) -> None:
+    """Where bodies are to be erased, none but those of live messages is on the disk after that time."""
+    after_s = world.options.journal.erase_bodies_after_s
+    if not after_s:
+        return
+    world.scheduler.run_for(after_s + ERASING_S)
+    holdings = world.server._core.holdings
+    live = {message.position for sequence in holdings.sequences() if (message := holdings.live(sequence)) is not None}
+    reader = FolderReader(DATA, world.disk.after_kill())
+    contents = reader.contents()
+    for number in (*contents.archive, *contents.journal):
+        with reader.open(number) as segment:
+            for head, data in segment.batches():
+                for record in walk(head, data):
+                    body = record.kind in BODIES and record.position not in live and record.payload.strip(b"\0")
+                    if body:
+                        raise Violation(f"erased: segment {number} has the body of a record of kind {record.kind}")
 
 
 def check_credit(world: World) -> None:
@@ -128,4 +154,4 @@ def _may_have(queue: Queue, message: Kept, consumer: Consumer) -> bool:
     return owner in (None, consumer) and not excluded and colour in SELECTORS.get(interest.wants.selector, ())
 
 
-__all__ = ["check_books", "check_credit", "check_disk"]
+__all__ = ["check_books", "check_credit", "check_disk", "check_erased"]

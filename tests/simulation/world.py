@@ -26,7 +26,7 @@ from acquit.ledger.recovery import open_journal
 from acquit.store.options import JournalOptions
 from acquit.testing.simulation.loops import START_S, Process
 from acquit.testing.simulation.system import DATA, Simulation, seeded
-from tests.simulation.audits import check_books, check_credit, check_disk, live_bytes
+from tests.simulation.audits import check_books, check_credit, check_disk, check_erased, live_bytes
 from tests.simulation.facts import Seen, Violation, Wall
 from tests.simulation.faults import FAULTS, LEADS_TO, aims, draw_faults, heal, state_of
 from tests.simulation.hostile import ATTACKED, PEERS
@@ -91,6 +91,7 @@ JOURNALS: Final = (
         spare_segments=1,
         recovery_bytes_max=512 * 1024,
         archive_bytes_max=1 << 20,
+        erase_bodies_after_s=2,
         retry_ms=50,
     ),
 )
@@ -402,6 +403,7 @@ class World(Simulation):
         self._check_empty("all was taken")
         scheduler.run_for(1.0)
         self.check_ledger()
+        check_erased(self)
         check_books(self)
         check_disk(self)
 
