@@ -14,10 +14,9 @@ import socket
 import ssl
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -37,8 +36,7 @@ _UNTOLD: Final = logging.NullHandler()
 """Handler for the client's log, which drops it: the commands report the same by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerAt:
+class BrokerAt(NamedTuple):
     """A broker, or several of which any will do, and what it takes to be let in."""
 
     urls: tuple[str, ...]

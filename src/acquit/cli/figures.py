@@ -4,9 +4,8 @@ and `acquit top`."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from acquit.cli.management import table_of
 from acquit.client.management import Management, ManagementFailed
@@ -36,15 +35,14 @@ TROUBLE: Final = "trouble"
 """Order of queues: the worst trouble first, then the deepest queue. It is no column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """The broker and its queues at one moment."""
 
     at_s: float
     """Time of the answer, by the monotonic clock."""
     broker: Mapping[str, Any]
     """Attributes of the broker; only a few of them, if the user may not browse all addresses."""
-    queues: list[Row] = field(default_factory=list)
+    queues: Sequence[Row] = ()
     refusal: str = ""
     """Sentence that says why no queues are shown; empty if they are."""
 

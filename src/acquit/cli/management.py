@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from acquit.cli.connecting import BrokerAt
@@ -36,6 +35,8 @@ def check_queue(node: Management, name: str) -> None:
 
 def no_queue(node: Management, name: str) -> str:
     """The sentence that there is no such queue, with the names that were perhaps meant, as far as they may be seen."""
+    from difflib import get_close_matches
+
     try:
         answer = node.request("QUERY", QUEUE, body={"attributeNames": ["name"]})
     except ManagementFailed:

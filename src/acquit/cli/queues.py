@@ -24,7 +24,6 @@ from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management, table_of
 from acquit.cli.options import data_option, json_option, seconds
 from acquit.cli.output import cell, counted, emit_json, remark, time_text
-from acquit.cli.watching import Missed, watch
 from acquit.protocol.extensions import QUEUE
 from acquit.protocol.jsonform import to_json
 
@@ -92,6 +91,8 @@ def _watch(
     broker: BrokerAt, timeout_s: float, interval_s: float, times: int | None, sort: str | None, *, as_json: bool
 ) -> int:
     """Show the queues again and again."""
+    from acquit.cli.watching import Missed, watch
+
     warned: Sequence[str] = ()
     first = True
     for seen in islice(watch(broker, timeout_s, interval_s, threading.Event().wait), times):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from acquit.client.options import MECHANISMS
 from acquit.client.scram import SCRAM, Scram
@@ -36,15 +35,18 @@ def make_sasl(target: Target, wanted: Sequence[str], *, certified: bool) -> sasl
     return _Usable(tuple(chosen), target.username, tuple(wanted))
 
 
-@dataclass(frozen=True, slots=True)
 class _Usable(sasl.FirstOffered):
     """The mechanisms that there is what it takes for; says what is missing where the server has none of them."""
 
-    username: str | None = None
-    wanted: tuple[str, ...] = ()
+    __slots__ = ("username", "wanted")
+
+    def __init__(self, clients: tuple[sasl.SaslClient, ...], username: str | None, wanted: tuple[str, ...]) -> None:
+        super().__init__(clients)
+        self.username = username
+        self.wanted = wanted
 
     def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
-        choice = sasl.FirstOffered.choose(self, mechanisms)
+        choice = super().choose(mechanisms)
         if choice is None:
             raise AuthenticationFailed(self._missing(mechanisms))
         return choice

@@ -20,8 +20,8 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from acquit import transport
 from acquit._version import version
@@ -47,8 +47,7 @@ Listener = Callable[[ConnectionEvent], object]
 """Who is told of the connection's events."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """All it takes to make a wire to a host, again and again."""
 
     container_id: str

@@ -7,8 +7,7 @@ fresh one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from acquit import errors
 from acquit.protocol import events
@@ -26,8 +25,7 @@ LINK_ERRORS: Final[dict[str, type[errors.LinkDetached]]] = {
 """What a link ends with, by the condition of its detach (2.8.15, 2.8.18); LinkDetached for all others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """Why an endpoint is gone. `error` makes the exception, one for each who asks."""
 
     kind: type[errors.EndpointError]
@@ -39,6 +37,10 @@ class Failure:
     def error(self) -> errors.EndpointError:
         """A fresh exception."""
         return self.kind(self.message, condition=self.condition, description=self.description, remote=self.remote)
+
+    def told(self, message: str) -> Failure:
+        """Return the same failure in other words."""
+        return self._replace(message=message)
 
     @property
     def orderly(self) -> bool:

@@ -17,9 +17,8 @@ that it was rolled back: `Origin` is where and when.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure
@@ -61,8 +60,7 @@ def broker_id(core: CoreBase) -> object:
     return None if remote is None else (remote.properties or {}).get(BROKER_ID)
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where and when a transaction was declared. Times are seconds."""
 
     broker_id: object

@@ -10,14 +10,17 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from acquit.client.entries import DeliveryStore
 from acquit.client.reconnecting import Reconnect
-from acquit.client.subscriptions import Subscription
 from acquit.client.tracing import Tracer
 from acquit.errors import ConfigurationError
 from acquit.protocol.constants import Outcome
 from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
+
+if TYPE_CHECKING:
+    from acquit.client.subscriptions import Subscription
 
 
 class DeliveryMode(IntEnum):
@@ -81,6 +84,8 @@ def check_timeout(timeout: object) -> None:
 
 def check_subscription(value: object) -> None:
     """Raise ConfigurationError unless `value` is a Subscription."""
+    from acquit.client.subscriptions import Subscription
+
     if not isinstance(value, Subscription):
         raise ConfigurationError(f"subscription must be a Subscription(name=...), got {value!r}")
 

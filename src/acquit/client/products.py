@@ -8,12 +8,10 @@ broker was seen to do is in ``docs/brokers.md``; the tests that saw it are `test
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """What a peer is like."""
 
     keeps_first_acquirer: bool = False

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from acquit.client.failures import Failure
 from acquit.errors import (
@@ -217,8 +217,7 @@ class Unreliable(Enum):
 UNRELIABLE = Unreliable.SENT
 
 
-@dataclass(frozen=True, slots=True)
-class TimeOver:
+class TimeOver(NamedTuple):
     """The time for a send is over: `timeout_s` seconds, where that is known. `reason` is why a message has
     not left."""
 

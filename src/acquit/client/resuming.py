@@ -29,7 +29,6 @@ two steps leaves one of the cases above.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -703,6 +702,8 @@ class ResumingSender(SenderCore):
 
 def _lasting_tags(now_s: float) -> Iterator[bytes]:
     """Yield delivery-tags that no earlier life of the program has used: by time, by chance, and counted."""
+    import secrets
+
     begin = f"{int(now_s * 1000):012x}{secrets.token_hex(2)}"
     return (f"{begin}{number:08x}".encode() for number in count())
 

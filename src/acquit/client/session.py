@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure
@@ -26,13 +26,15 @@ from acquit.client.received import TAKEN_BACK, Kinds, MessageCore, ReceiverBase,
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.resuming import ResumingReceiver, ResumingSender, check_exactly_once, check_receiving
 from acquit.client.sending import SenderCore
-from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import TransactedSender, Transactions
 from acquit.errors import LocalProtocolError, SessionEnded
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import Modified, Target
 from acquit.protocol.delivery import Delivery, is_outcome
 from acquit.protocol.settlement import Phase
+
+if TYPE_CHECKING:
+    from acquit.client.subscriptions import Subscription
 
 _ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
 """Deliveries whose sender will answer our outcome: rcv-settle-mode second, of the link or of the transfer (2.7.5)."""

@@ -35,8 +35,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from acquit.client.failures import Failure
 from acquit.client.fates import FateQuery, Origin, TransactionFate
@@ -164,8 +163,7 @@ class Transaction(Promise):
         return kind(self.reason, txn_id=self.txn_id, condition=self.condition, description=self.description)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What the coordinator is asked for."""
 
     transaction: Transaction

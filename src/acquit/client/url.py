@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from acquit.client.reconnecting import Reconnect
@@ -60,8 +60,7 @@ Urls: TypeAlias = str | Sequence[str]
 FAILOVER: Final = "failover:"
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(NamedTuple):
     """Where to connect: the targets in their order, and how to go from one to the next."""
 
     targets: tuple[Target, ...]
@@ -69,7 +68,7 @@ class Places:
 
     def authenticated(self, username: str | None, password: str | None) -> Places:
         """With user and password given beside the URLs, which win at every host."""
-        return replace(self, targets=tuple(target.authenticated(username, password) for target in self.targets))
+        return self._replace(targets=tuple(target.authenticated(username, password) for target in self.targets))
 
 
 def parse_urls(urls: Urls, reconnect: Reconnect | None) -> Places:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from dataclasses import replace
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
@@ -60,7 +59,7 @@ async def ready(core: CoreBase, timeout_s: float | None) -> None:
     """Wait while the connection is interrupted. Raises ConnectionLost where it is not restored in time."""
     if core.interrupted and not await wait(core.restored, timeout_s) and core.interruption is not None:
         lost = core.interruption
-        raise replace(lost, message=f"{lost.message}, and not restored within {timeout_s:g} s so far").error()
+        raise lost.told(f"{lost.message}, and not restored within {timeout_s:g} s so far").error()
 
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:

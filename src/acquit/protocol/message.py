@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -475,6 +474,8 @@ _ATTRIBUTES: Final = frozenset({"_sections", *(name for name, what in vars(Messa
 
 
 def _misspelt(name: str) -> EncodeError:
+    from difflib import get_close_matches
+
     names = [name for name, what in vars(Message).items() if isinstance(what, _Section | _Field | property)]
     meant = get_close_matches(name, names, 1)
     hint = f"did you mean {meant[0]!r}?" if meant else "what is meant for the receiver goes in `application_properties`"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from acquit.errors import AuthenticationFailed, ConfigurationError, DecodeError, LocalProtocolError, RemoteProtocolError
 from acquit.protocol.connection_base import Event
@@ -77,12 +77,14 @@ class SaslClient(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class Anonymous:
     """ANONYMOUS (RFC 4505). `trace` is shown to the server's operator."""
 
-    trace: str = "anonymous"
-    slow: ClassVar[bool] = False
+    __slots__ = ("trace",)
+    slow: Final = False
+
+    def __init__(self, trace: str = "anonymous") -> None:
+        self.trace = trace
 
     def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
         """ANONYMOUS, if the server has it."""
@@ -96,13 +98,15 @@ class Anonymous:
         """Nobody proved anything."""
 
 
-@dataclass(frozen=True, slots=True)
 class External:
-    """EXTERNAL (RFC 4422, appendix A): the server knows us already, by our TLS certificate."""
+    """EXTERNAL (RFC 4422, appendix A): the server knows us already, by our TLS certificate. `authorization_id` is whom
+    to act as; empty for whom the certificate names."""
 
-    authorization_id: str = ""
-    """Whom to act as; empty for whom the certificate names."""
-    slow: ClassVar[bool] = False
+    __slots__ = ("authorization_id",)
+    slow: Final = False
+
+    def __init__(self, authorization_id: str = "") -> None:
+        self.authorization_id = authorization_id
 
     def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
         """EXTERNAL, if the server has it."""
@@ -118,26 +122,27 @@ class External:
         """TLS has seen to who the server is."""
 
 
-@dataclass(frozen=True, slots=True)
 class Plain:
-    """PLAIN (RFC 4616): the password crosses the wire, so use it over TLS."""
+    """PLAIN (RFC 4616): the password crosses the wire, so use it over TLS. Raises ConfigurationError for what PLAIN
+    cannot carry."""
 
-    username: str
-    password: str = field(repr=False)
-    authorization_id: str = ""
-    slow: ClassVar[bool] = False
+    __slots__ = ("_password", "authorization_id", "username")
+    slow: Final = False
 
-    def __post_init__(self) -> None:
-        if not self.username:
+    def __init__(self, username: str, password: str, authorization_id: str = "") -> None:
+        if not username:
             raise ConfigurationError("PLAIN needs a user name")
-        if "\0" in self.username + self.password + self.authorization_id:
+        if "\0" in username + password + authorization_id:
             raise ConfigurationError("PLAIN cannot carry a NUL in a name or password (RFC 4616)")
+        self.username = username
+        self.authorization_id = authorization_id
+        self._password = password
 
     def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
         """PLAIN, if the server has it."""
         if "PLAIN" not in mechanisms:
             return None
-        return "PLAIN", f"{self.authorization_id}\0{self.username}\0{self.password}".encode()
+        return "PLAIN", f"{self.authorization_id}\0{self.username}\0{self._password}".encode()
 
     def respond(self, challenge: bytes) -> bytes:
         """A server that wants to challenge first gets the message as the response to an empty challenge."""
@@ -147,12 +152,14 @@ class Plain:
         """The server has proved nothing; that is TLS's part."""
 
 
-@dataclass(frozen=True, slots=True)
 class FirstOffered:
     """Of several mechanisms, in our order of preference, the first that the server has."""
 
-    clients: tuple[SaslClient, ...]
-    _chosen: list[SaslClient] = field(default_factory=list, init=False, repr=False, compare=False)
+    __slots__ = ("_chosen", "clients")
+
+    def __init__(self, clients: tuple[SaslClient, ...]) -> None:
+        self.clients = clients
+        self._chosen: list[SaslClient] = []
 
     @property
     def slow(self) -> bool:

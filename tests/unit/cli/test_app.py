@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+import acquit
 from acquit.cli import app
 from acquit.cli.exits import Exit
 from acquit.errors import NotFound
@@ -120,6 +121,40 @@ def test_what_loads_slowly_is_loaded_by_what_needs_it(arguments: list[str], need
     loaded = set(told.partition("loaded:")[2].split())
     assert loaded & HEAVY == needed
     assert not {name for name in loaded if name.startswith(("acquit.broker", "acquit.ledger", "acquit.store"))}
+
+
+UNUSED = frozenset(
+    {
+        *("acquit.cli.watching", "acquit.client.identity", "acquit.client.inbox", "acquit.client.requests"),
+        *("acquit.client.requests_blocking", "acquit.client.stores", "acquit.client.subscriptions"),
+        *("difflib", "hmac", "secrets", "sqlite3"),
+    }
+)
+"""Modules that a question to a broker does not need."""
+TEXTS_MAX = 230
+"""Methods that `dataclass` and `NamedTuple` make from texts for `acquit queues`, at most: each takes a tenth of a
+millisecond. It was 442 once. Lower it where there are fewer."""
+
+
+def test_a_question_to_a_broker_loads_no_more_than_it_needs(broker: acquit.Broker) -> None:
+    """Of issue 16: `acquit queues` takes less than 0.15 s of CPU. Nearly all of that is imports, and what they make."""
+    program = (
+        "import sys\n"
+        "codes = []\n"
+        "sys.addaudithook(lambda event, told: codes.append(told[0]) if event == 'exec' else None)\n"
+        "from acquit.cli.app import run\n"
+        "code = run(sys.argv[1:])\n"
+        "texts = [code for code in codes if code.co_filename == '<string>']\n"
+        "sys.stderr.write(' '.join([f'{code} {len(texts)} loaded:', *sys.modules]))"
+    )
+    command = [sys.executable, "-c", program, "queues", "--url", broker.url]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    figures, _, loaded = told.partition(" loaded:")
+    code, texts = map(int, figures.split())
+    assert code == Exit.OK
+    assert 0 < texts <= TEXTS_MAX
+    assert "acquit.client.blocking" in loaded.split()
+    assert not {*loaded.split()} & UNUSED
 
 
 def test_a_broker_for_everybody_loads_no_more_than_it_needs(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -101,9 +100,9 @@ def test_what_is_not_known_of_a_young_transaction_was_rolled_back(stage: Stage) 
 def test_what_is_not_known_of_an_old_one_is_not_known(stage: Stage) -> None:
     now = Origin.of(stage.rig.core)
     for origin in (
-        replace(now, monotonic_s=now.monotonic_s - KEPT / 1000),
-        replace(now, wall_s=stage.rig.wall_s - KEPT / 1000),  # the machine has slept
-        replace(now, broker_id=UUID(int=2)),  # the broker that knew is another one
+        now._replace(monotonic_s=now.monotonic_s - KEPT / 1000),
+        now._replace(wall_s=stage.rig.wall_s - KEPT / 1000),  # the machine has slept
+        now._replace(broker_id=UUID(int=2)),  # the broker that knew is another one
     ):
         query = stage.ask(origin)
         stage.answer({"fate": "unknown", "kept_ms": KEPT})

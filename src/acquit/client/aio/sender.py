@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 from acquit.client.aio.messages import SendReceipt
 from acquit.client.closing import close, flush
 from acquit.client.driver import Driver
-from acquit.client.inbox import Cursor
 from acquit.client.options import (
     DeliveryMode,
     check_timeout,
@@ -22,6 +21,9 @@ from acquit.errors import NotSent
 from acquit.protocol.body import Body
 from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
+
+if TYPE_CHECKING:
+    from acquit.client.inbox import Cursor
 
 
 class Sender:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from acquit.client.aio.messages import Receipt, ReceivedMessage, answered
 from acquit.client.aio.receiver import Receiver
@@ -25,14 +25,16 @@ from acquit.client.options import (
     link_name,
 )
 from acquit.client.receiving import ReceiverCore
-from acquit.client.requests import Reply, Requester, Responder, open_requester, open_responder
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
-from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import Transactions
 from acquit.client.waiting import Opening, ready, wait
 from acquit.errors import LinkDetached
 from acquit.protocol.delivery import Outcome
+
+if TYPE_CHECKING:
+    from acquit.client.requests import Reply, Requester, Responder
+    from acquit.client.subscriptions import Subscription
 
 
 class Session:
@@ -166,6 +168,8 @@ class Session:
         node, which lives as long as the connection does. Raises ConfigurationError in a TRANSACTED session, NotFound,
         Unauthorized or another LinkDetached where the peer refuses.
         """
+        from acquit.client.requests import open_requester
+
         return Opening(lambda: open_requester(self, address, reply_to, delivery_mode, topic), "session.requester(...)")
 
     def responder(
@@ -185,6 +189,8 @@ class Session:
         request itself, such as reject it. In NO_ACK and PRE_ACK it is acknowledged before. Raises ConfigurationError
         for a concurrency that makes no sense, NotFound, Unauthorized or another LinkDetached where the peer refuses.
         """
+        from acquit.client.requests import open_responder
+
         return Opening(
             lambda: open_responder(self, address, handler, concurrency, prefetch, delivery_mode),
             "session.responder(...)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from acquit.client import aio
 from acquit.client.blocking.messages import Receipt, ReceivedMessage, answered
@@ -14,11 +14,13 @@ from acquit.client.blocking.sender import Sender
 from acquit.client.entries import DeliveryStore
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode
-from acquit.client.requests import Reply
-from acquit.client.requests_blocking import Requester, Responder, open_responder
-from acquit.client.subscriptions import Subscription
 from acquit.client.threads import LoopThread
 from acquit.protocol.delivery import Outcome
+
+if TYPE_CHECKING:
+    from acquit.client.requests import Reply
+    from acquit.client.requests_blocking import Requester, Responder
+    from acquit.client.subscriptions import Subscription
 
 
 class Session:
@@ -152,6 +154,8 @@ class Session:
         Unauthorized or another LinkDetached where the peer refuses.
         """
 
+        from acquit.client.requests_blocking import Requester
+
         async def attach() -> Requester:
             requester = await self._aio.requester(address, reply_to=reply_to, delivery_mode=delivery_mode, topic=topic)
             return Requester(requester, self._loop)
@@ -175,6 +179,8 @@ class Session:
         request itself, such as reject it. In NO_ACK and PRE_ACK it is acknowledged before. Raises ConfigurationError
         for a concurrency that makes no sense, NotFound, Unauthorized or another LinkDetached where the peer refuses.
         """
+        from acquit.client.requests_blocking import open_responder
+
         return open_responder(self, address, handler, concurrency, prefetch, delivery_mode)
 
     def unsubscribe(self, subscription: Subscription) -> None:
