@@ -71,7 +71,7 @@ class Frame:
         self._session = session
         self._batches = batches
 
-    def mapInArrow(self, task: Batches, schema: str) -> Frame:  # noqa: N802
+    def mapInArrow(self, task: Batches, schema: object) -> Frame:  # noqa: N802
         def run() -> Iterator[pa.RecordBatch]:
             for batch in self._batches():
                 if self._session.twice:
@@ -100,7 +100,7 @@ class Grouped:
         self._column = column
         session.shuffled.append(rows)
 
-    def applyInArrow(self, task: Callable[[pa.Table], pa.Table], schema: str) -> Any:  # noqa: N802
+    def applyInArrow(self, task: Callable[[pa.Table], pa.Table], schema: object) -> Any:  # noqa: N802
         groups: dict[int, list[int]] = {}
         for place, key in enumerate(self._rows[self._column].to_pylist()):
             groups.setdefault(key, []).append(place)

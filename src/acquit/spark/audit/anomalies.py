@@ -7,7 +7,7 @@ for a whole segment (a clock that went back, a seal that does not fit its events
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -83,48 +83,42 @@ def row(life: Any, kind: Anomaly, detail: str, time: str = "last_us") -> Anomaly
     )
 
 
-def of_extras(extras: Lives, most: int) -> tuple[list[AnomalyRow], Counter[str]]:
-    """Of what came to messages after their retirement, and of postings beyond the first: rows for the first of them,
-    and how many there are."""
+def told_of(
+    found: Iterable[tuple[Lives, Anomaly, Callable[[Any], str], str]], most: int
+) -> tuple[list[AnomalyRow], Counter[str]]:
+    """Return rows for the first `most` lives of each kind, with the text that says it and the field of its time; and
+    how many there are of each kind."""
     rows: list[AnomalyRow] = []
     counts: Counter[str] = Counter()
+    for lives, kind, text, time in found:
+        counts[kind.value] += len(lives)
+        rows += [row(life, kind, text(life), time) for life in lives[:most]]
+    return rows, +counts
+
+
+def of_extras(extras: Lives, most: int) -> tuple[list[AnomalyRow], Counter[str]]:
+    """Return what came to messages after their retirement, and postings beyond the first."""
+    entered, retired = extras["entered"] != 0, extras["retired"] != 0
     masks = (
-        (extras["entered"] != 0, Anomaly.POSTED_TWICE, "entered", "entered_us"),
-        (extras["retired"] != 0, Anomaly.RETIRED_TWICE, "retired", "retired_us"),
-        (
-            (extras["entered"] == 0) & (extras["retired"] == 0),
-            Anomaly.ACQUIRED_AFTER_RETIREMENT,
-            "last",
-            "last_us",
-        ),
+        (entered, Anomaly.POSTED_TWICE, "entered", "entered_us"),
+        (retired, Anomaly.RETIRED_TWICE, "retired", "retired_us"),
+        (~entered & ~retired, Anomaly.ACQUIRED_AFTER_RETIREMENT, "last", "last_us"),
     )
-    for mask, kind, field, time in masks:
-        found = extras[mask]
-        if len(found):
-            counts[kind.value] += len(found)
-            rows += [row(life, kind, f"{_kind(life[field])} again", time) for life in found[:most]]
-    return rows, counts
+
+    def again(field: str) -> Callable[[Any], str]:
+        return lambda life: f"{EventKind(int(life[field])).name} again"
+
+    return told_of(((extras[mask], kind, again(field), time) for mask, kind, field, time in masks), most)
 
 
 def of_flags(lives: Lives, most: int) -> tuple[list[AnomalyRow], Counter[str]]:
-    """Anomalies of lives that show in their flags, a clock that went back excepted."""
-    rows: list[AnomalyRow] = []
-    counts: Counter[str] = Counter()
-    if not flagged(lives, WRONG).any():
-        return rows, counts
-    for flag, kind, text in (
+    """Return anomalies of lives that show in their flags, a clock that went back excepted."""
+    masks = (
         (LifeFlag.ALTERED, Anomaly.ALTERED, "its events disagree on its size or checksum"),
         (LifeFlag.EARLY, Anomaly.BEFORE_POSTING, "its posting is not its first event"),
-    ):
-        found = lives[flagged(lives, flag)]
-        if len(found):
-            counts[kind.value] += len(found)
-            rows += [row(life, kind, text) for life in found[:most]]
-    return rows, counts
-
-
-def _kind(number: Any) -> str:
-    return EventKind(int(number)).name
+    )
+    found = ((lives[flagged(lives, flag)], kind, lambda _, text=text: text, "last_us") for flag, kind, text in masks)
+    return told_of(found, most) if flagged(lives, WRONG).any() else ([], Counter())
 
 
 def table(rows: Iterable[AnomalyRow], brokers: Mapping[int, str], names: Mapping[tuple[int, int], str]) -> pa.Table:

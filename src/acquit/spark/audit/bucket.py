@@ -21,7 +21,7 @@ import numpy as np
 from acquit.ledger.events import EventKind
 from acquit.spark.audit import counters as counting
 from acquit.spark.audit import tables
-from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, of_flags, row
+from acquit.spark.audit.anomalies import Anomaly, AnomalyRow, of_extras, of_flags, told_of
 from acquit.spark.audit.counters import Counters
 from acquit.spark.audit.lives import NO_LIVES, LifeFlag, Lives, concatenate, flagged, merge
 from acquit.spark.audit.tables import DataFile
@@ -125,28 +125,21 @@ def _lives(facts: BucketFacts, pieces: Lives, place: Place, label: str) -> Count
 
 
 def _note(facts: BucketFacts, lives: Lives, extras: Lives, suspects: Lives, most: int) -> None:
-    counts: Counter[str] = Counter()
-    if len(extras):
-        rows, more = of_extras(extras, most)
-        facts.anomalies += rows
-        counts += more
-    rows, more = of_flags(lives, most)
-    facts.anomalies += rows
-    counts += more
+    unposted = (
+        (suspects[suspects["retired"] != 0], Anomaly.RETIRED_WITHOUT_POSTING, _unposted, "last_us"),
+        (suspects[suspects["retired"] == 0], Anomaly.ACQUIRED_WITHOUT_POSTING, _unposted, "last_us"),
+    )
+    after, flags = of_extras(extras, most), of_flags(lives, most)
+    facts.suspects, counts = told_of(unposted, most)
+    facts.anomalies = after[0] + flags[0]
+    facts.counts = dict(after[1] + flags[1] + counts)
     back = lives[flagged(lives, LifeFlag.BACKWARD)]
     where = Counter(zip(back["broker"].tolist(), back["last_segment"].tolist(), strict=True))
     facts.backward = [(broker, segment, count) for (broker, segment), count in sorted(where.items())]
-    for mask, kind in (
-        (suspects["retired"] != 0, Anomaly.RETIRED_WITHOUT_POSTING),
-        (suspects["retired"] == 0, Anomaly.ACQUIRED_WITHOUT_POSTING),
-    ):
-        found = suspects[mask]
-        if len(found):
-            counts[kind.value] += len(found)
-            facts.suspects += [
-                row(life, kind, f"{EventKind(int(life['last'])).name}; {NO_POSTING}") for life in found[:most]
-            ]
-    facts.counts = dict(counts)
+
+
+def _unposted(life: Any) -> str:
+    return f"{EventKind(int(life['last'])).name}; {NO_POSTING}"
 
 
 def sums(lives: Lives) -> Sums:

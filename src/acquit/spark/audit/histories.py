@@ -7,7 +7,8 @@ for those, `acquit ledger history`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from acquit.spark.audit.anomalies import AnomalyRow
 from acquit.spark.audit.dead_letters import cause_name
+from acquit.spark.audit.jobs import in_tasks
 from acquit.spark.audit.plan import Plan, tasks
 from acquit.spark.audit.segment import Work
 from acquit.spark.ledger.names import names_at
@@ -41,10 +43,6 @@ _EVENT: Final = (
 SCHEMA: Final = pa.schema([("broker", pa.string()), ("queue", pa.string()), *_EVENT])
 _FOUND: Final = pa.schema([("broker_number", pa.int32()), *_EVENT])
 """As tasks have it, who know no names."""
-_FOUND_DDL: Final = (
-    "broker_number INT, queue_number BIGINT, sequence BIGINT, segment BIGINT, index INT, time TIMESTAMP, kind STRING, "
-    "attempt INT, actor STRING, cause STRING, condition STRING"
-)
 
 
 def read(session: SparkSession, rows: Sequence[AnomalyRow], plan: Plan, verify: Verify, most: int) -> pa.Table:
@@ -56,26 +54,21 @@ def read(session: SparkSession, rows: Sequence[AnomalyRow], plan: Plan, verify: 
     works = [work for work in plan.works if work.broker in wanted]
     if not works:
         return _FOUND.empty_table()
-    grouped = tasks(works, session.sparkContext.defaultParallelism)
-    numbers = session.range(0, len(grouped), 1, len(grouped))
-    task = _task(grouped, {broker: np.array(sorted(own), np.uint64) for broker, own in wanted.items()}, verify)
-    found = numbers.mapInArrow(task, _FOUND_DDL).toArrow()
+    task = partial(
+        _task, wanted={broker: np.array(sorted(own), np.uint64) for broker, own in wanted.items()}, verify=verify
+    )
+    found = in_tasks(session, tasks(works, session.sparkContext.defaultParallelism), task, _FOUND).toArrow()
     return found.sort_by([(name, "ascending") for name in ("broker_number", "sequence", "segment", "index")])
 
 
 def _task(
-    grouped: Sequence[Sequence[Work]], wanted: Mapping[int, np.ndarray[tuple[int], np.dtype[np.uint64]]], verify: Verify
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for work in grouped[number]:
-                    events = read_events(work.segment, verify)
-                    places = np.flatnonzero(np.isin(events["sequence"], wanted[work.broker]))
-                    if len(places):
-                        yield _events(work, places[:EVENTS_MAX])
-
-    return run
+    works: Sequence[Work], wanted: Mapping[int, np.ndarray[tuple[int], np.dtype[np.uint64]]], verify: Verify
+) -> Iterator[pa.RecordBatch]:
+    for work in works:
+        events = read_events(work.segment, verify)
+        places = np.flatnonzero(np.isin(events["sequence"], wanted[work.broker]))
+        if len(places):
+            yield _events(work, places[:EVENTS_MAX])
 
 
 def _events(work: Work, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
@@ -105,11 +98,7 @@ def _events(work: Work, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> p
 
 def named(events: pa.Table, brokers: Mapping[int, str], names: Mapping[int, Mapping[int, tuple[str, str]]]) -> pa.Table:
     """With the uuids of brokers and the names of queues."""
-    numbers = events["broker_number"].to_pylist()
-    queues = events["queue_number"].to_pylist()
-    found = [
-        names.get(broker, {}).get(queue, ("", ""))[0] or None for broker, queue in zip(numbers, queues, strict=True)
-    ]
-    stores = pa.array([brokers[number] for number in numbers], pa.string())
-    columns = [stores, pa.array(found, pa.string()), *(events[name] for name, _ in _EVENT)]
-    return pa.table(columns, schema=SCHEMA)
+    keys = list(zip(events["broker_number"].to_pylist(), events["queue_number"].to_pylist(), strict=True))
+    stores = pa.array([brokers[broker] for broker, _ in keys], pa.string())
+    queues = pa.array([names.get(broker, {}).get(queue, ("",))[0] or None for broker, queue in keys], pa.string())
+    return pa.table([stores, queues, *(events[name] for name, _ in _EVENT)], schema=SCHEMA)

@@ -1,4 +1,4 @@
-"""The audit's two tasks, as functions of Arrow batches; what Spark does with them is in `run`.
+"""The audit's two tasks, as functions that give Arrow batches; what Spark does with them is in `run`.
 
 `fold_task` folds segments. It writes what is complete, and gives out *blocks*: for each bucket the pieces of messages
 and the counters that belong to it, as an array of fixed-width rows in one binary value. Only these are shuffled: keys,
@@ -15,11 +15,12 @@ import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from acquit.spark.audit import counters as counting
 from acquit.spark.audit import lives as living
@@ -31,10 +32,13 @@ from acquit.spark.audit.segment import Work, fold
 from acquit.spark.audit.tables import DataFile
 from acquit.spark.ledger.options import Verify
 
-BLOCK: Final = "bucket INT, kind INT, payload BINARY"
-_BLOCK: Final = pa.schema([("bucket", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
-RESULT: Final = "kind INT, payload STRING"
-_RESULT: Final = pa.schema([("kind", pa.int32()), ("payload", pa.string())])
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Part = TypeVar("Part")
+
+BLOCK: Final = pa.schema([("bucket", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
+RESULT: Final = pa.schema([("kind", pa.int32()), ("payload", pa.string())])
 PIECES, COUNTERS, SEGMENT, TASK, BUCKET = range(5)
 """Kinds of blocks and results."""
 CLOSED_ROWS: Final = 2_000_000
@@ -43,20 +47,22 @@ _TOLD_IN: Final = 8
 """Buckets for what the driver is told."""
 
 
-def fold_task(
-    tasks: Sequence[Sequence[Work]], place: Place, buckets: int, verify: Verify
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that folds the segments of each task that it is given by number."""
+def in_tasks(
+    session: SparkSession, parts: Sequence[Part], task: Callable[[Part], Iterator[pa.RecordBatch]], schema: pa.Schema
+) -> DataFrame:
+    """Return what `task` gives of each of these parts, in a Spark task for each."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _fold(number, tasks[number], place, buckets, verify)
+                yield from task(parts[number])
 
-    return run
+    return session.range(0, len(parts), 1, len(parts)).mapInArrow(run, from_arrow_schema(schema))
 
 
-def _fold(number: int, works: Sequence[Work], place: Place, buckets: int, verify: Verify) -> Iterator[pa.RecordBatch]:
+def fold_task(part: tuple[int, Sequence[Work]], place: Place, buckets: int, verify: Verify) -> Iterator[pa.RecordBatch]:
+    """Fold the segments of a task; `part` is its number, and these."""
+    number, works = part
     label = f"fold-{number:06}-{secrets.token_hex(6)}"
     told = -1 - number % _TOLD_IN
     files: list[DataFile] = []
@@ -98,7 +104,7 @@ def _blocks(kind: int, rows: npt.NDArray[np.void], buckets: npt.NDArray[np.int64
 def _block_batch(blocks: Sequence[tuple[int, int, bytes]]) -> pa.RecordBatch:
     columns: list[Any] = list(zip(*blocks, strict=True))
     return pa.RecordBatch.from_arrays(
-        [pa.array(values, field.type) for values, field in zip(columns, _BLOCK, strict=True)], schema=_BLOCK
+        [pa.array(values, field.type) for values, field in zip(columns, BLOCK, strict=True)], schema=BLOCK
     )
 
 
@@ -108,12 +114,12 @@ def merge_task(place: Place) -> Callable[[pa.Table], pa.Table]:
     def run(blocks: pa.Table) -> pa.Table:
         bucket = blocks["bucket"][0].as_py()
         if bucket < 0:
-            return pa.table([blocks["kind"], blocks["payload"].cast(pa.string())], schema=_RESULT)
+            return pa.table([blocks["kind"], blocks["payload"].cast(pa.string())], schema=RESULT)
         label = f"bucket-{bucket:04}-{secrets.token_hex(6)}"
         pieces = _rows(blocks, PIECES, LIFE, NO_LIVES)
         counters = _rows(blocks, COUNTERS, COUNTER, NO_COUNTERS)
         facts = merge_bucket(bucket, pieces, counters, place, label)
-        return pa.table([[BUCKET], [json.dumps(facts.to_json())]], schema=_RESULT)
+        return pa.table([[BUCKET], [json.dumps(facts.to_json())]], schema=RESULT)
 
     return run
 

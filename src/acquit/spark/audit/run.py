@@ -17,10 +17,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from acquit.errors import ConfigurationError, StoreCorrupt
 from acquit.spark.audit import anomalies, dead_letters, histories, kept, suspects, tables
@@ -29,7 +31,7 @@ from acquit.spark.audit.anomalies import NOTES, AnomalyRow
 from acquit.spark.audit.balance import BrokerTotals, QueueBalance
 from acquit.spark.audit.bucket import Place
 from acquit.spark.audit.failures import cause_of
-from acquit.spark.audit.jobs import BLOCK, RESULT, fold_task, merge_task
+from acquit.spark.audit.jobs import BLOCK, RESULT, fold_task, in_tasks, merge_task
 from acquit.spark.audit.log import RUNS, AuditLog, Entry
 from acquit.spark.audit.options import AuditOptions, AuditProgress, AuditSummary
 from acquit.spark.audit.plan import Plan, advance, covered, plan_run, tasks
@@ -163,9 +165,9 @@ class _Run:
         if not plan.works:
             return Told()
         works = tasks(plan.works, session.sparkContext.defaultParallelism * _TASKS_A_CORE)
-        numbers = session.range(0, len(works), 1, len(works))
-        blocks = numbers.mapInArrow(fold_task(works, place, self._buckets, self._options.verify), BLOCK)
-        results = blocks.groupBy("bucket").applyInArrow(merge_task(place), RESULT)
+        fold = partial(fold_task, place=place, buckets=self._buckets, verify=self._options.verify)
+        blocks = in_tasks(session, list(enumerate(works)), fold, BLOCK)
+        results = blocks.groupBy("bucket").applyInArrow(merge_task(place), from_arrow_schema(RESULT))
         with self._following(session, [len(work) for work in works]):
             return Told.of(results.toArrow())
 

@@ -244,10 +244,7 @@ def _note_balance(facts: Facts, events: Events, summary: Summary | None, before:
 def _note_lives(facts: Facts, lives: Lives, extras: Lives, most: int) -> None:
     facts.backward_messages = int(flagged(lives, LifeFlag.BACKWARD).sum())
     counts = Counter(facts.counts)
-    if len(extras):
-        rows, more = of_extras(extras, most)
+    for rows, more in (of_extras(extras, most), of_flags(lives, most)):
         facts.anomalies += rows
         counts += more
-    wrong, more = of_flags(lives, most)
-    facts.anomalies += wrong
-    facts.counts = dict(counts + more)
+    facts.counts = dict(counts)

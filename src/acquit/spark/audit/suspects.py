@@ -9,7 +9,8 @@ all those before; only such segments are read again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from acquit.spark.audit import tables
 from acquit.spark.audit.anomalies import Anomaly, AnomalyRow
 from acquit.spark.audit.bucket import BucketFacts
+from acquit.spark.audit.jobs import in_tasks
 from acquit.spark.audit.plan import Plan
 from acquit.spark.audit.segment import Facts, Work
 from acquit.spark.ledger.options import Verify
@@ -28,15 +30,8 @@ from acquit.spark.ledger.segments import entering, read_events
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LATE: Final = "broker INT, queue BIGINT, sequence BIGINT, segment BIGINT, time_us BIGINT"
-_LATE_SCHEMA: Final = pa.schema(
-    [
-        ("broker", pa.int32()),
-        ("queue", pa.int64()),
-        ("sequence", pa.int64()),
-        ("segment", pa.int64()),
-        ("time_us", pa.int64()),
-    ]
+_LATE: Final = pa.schema(
+    [("broker", pa.int32()), *((name, pa.int64()) for name in ("queue", "sequence", "segment", "time_us"))]
 )
 _AGAIN: Final = {
     Anomaly.RETIRED_WITHOUT_POSTING.value: Anomaly.RETIRED_TWICE.value,
@@ -44,8 +39,7 @@ _AGAIN: Final = {
 }
 SUSPECT: Final = frozenset(_AGAIN)
 """Kinds of what a bucket found without a posting, before it is explained."""
-_FOUND: Final = "broker STRING, queue_number BIGINT, sequence BIGINT"
-_FOUND_SCHEMA: Final = pa.schema([("broker", pa.string()), ("queue_number", pa.int64()), ("sequence", pa.int64())])
+_FOUND: Final = pa.schema([("broker", pa.string()), ("queue_number", pa.int64()), ("sequence", pa.int64())])
 Key = tuple[int, int, int]
 
 
@@ -93,41 +87,18 @@ def _late(session: SparkSession, facts: Sequence[Facts], plan: Plan, verify: Ver
         marks[fact.broker] = max(marks[fact.broker], fact.entered_max)
     if not again:
         return []
-    numbers = session.range(0, len(again), 1, len(again))
-    found = numbers.mapInArrow(_late_task(again, verify, most), _LATE).limit(most).toArrow()
-    return [
-        AnomalyRow(
-            row["broker"],
-            row["queue"],
-            row["sequence"],
-            Anomaly.POSTED_TWICE.value,
-            "posted again",
-            row["segment"],
-            row["time_us"],
-        )
-        for row in found.to_pylist()
-    ]
+    found = in_tasks(session, again, partial(_late_task, verify=verify, most=most), _LATE).limit(most).toArrow()
+    return [AnomalyRow(kind=Anomaly.POSTED_TWICE.value, detail="posted again", **row) for row in found.to_pylist()]
 
 
-def _late_task(
-    again: Sequence[tuple[Work, int]], verify: Verify, most: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                work, mark = again[number]
-                events = read_events(work.segment, verify)[work.skip :]
-                events = events[entering(events) & (events["sequence"] <= mark)][:most]
-                columns = [
-                    pa.repeat(pa.scalar(work.broker, pa.int32()), len(events)),
-                    pa.array(events["queue"].astype(np.int64)),
-                    pa.array(events["sequence"].astype(np.int64)),
-                    pa.repeat(pa.scalar(work.segment.number, pa.int64()), len(events)),
-                    pa.array(events["time_us"].astype(np.int64)),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=_LATE_SCHEMA)
-
-    return run
+def _late_task(part: tuple[Work, int], verify: Verify, most: int) -> Iterator[pa.RecordBatch]:
+    work, mark = part
+    events = read_events(work.segment, verify)[work.skip :]
+    events = events[entering(events) & (events["sequence"] <= mark)][:most]
+    own = {"broker": [work.broker] * len(events), "segment": [work.segment.number] * len(events)}
+    yield pa.RecordBatch.from_pydict(
+        own | {name: events[name].astype(np.int64) for name in ("queue", "sequence", "time_us")}, schema=_LATE
+    )
 
 
 def _lives(
@@ -137,28 +108,19 @@ def _lives(
     numbers = {store: number for number, store in stores.items()}
     wanted = {(stores[broker], queue, sequence) for broker, queue, sequence in keys}
     files = [*closed, *opened]
-    size = -(-len(files) // (session.sparkContext.defaultParallelism * 4)) or 1
-    groups = [files[start : start + size] for start in range(0, len(files), size)]
+    parts = min(len(files), session.sparkContext.defaultParallelism * 4)
+    groups = [files[start::parts] for start in range(parts)]
     found: Counter[Key] = Counter()
     if groups:
-        frame = session.range(0, len(groups), 1, len(groups)).mapInArrow(_lives_task(groups, wanted), _FOUND)
-        for row in frame.toArrow().to_pylist():
+        for row in in_tasks(session, groups, partial(_lives_task, wanted=wanted), _FOUND).toArrow().to_pylist():
             found[numbers[row["broker"]], row["queue_number"], row["sequence"]] += 1
     return found
 
 
-def _lives_task(
-    groups: Sequence[Sequence[Path]], wanted: set[tuple[str, int, int]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    sequences = pa.array(sorted({sequence for _, _, sequence in wanted}), pa.int64())
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for path in groups[number]:
-                    among = pc.field("sequence").isin(sequences)
-                    table = tables.read(path, columns=_FOUND_SCHEMA.names, filters=among).cast(_FOUND_SCHEMA)
-                    rows = [row for row in table.to_pylist() if tuple(row.values()) in wanted]
-                    yield pa.RecordBatch.from_pylist(rows, schema=_FOUND_SCHEMA)
-
-    return run
+def _lives_task(files: Sequence[Path], wanted: set[tuple[str, int, int]]) -> Iterator[pa.RecordBatch]:
+    among = pc.field("sequence").isin(pa.array(sorted({sequence for *_, sequence in wanted}), pa.int64()))
+    for path in files:
+        table = tables.read(path, columns=_FOUND.names, filters=among).cast(_FOUND)
+        yield pa.RecordBatch.from_pylist(
+            [row for row in table.to_pylist() if tuple(row.values()) in wanted], schema=_FOUND
+        )
