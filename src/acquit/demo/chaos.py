@@ -2,10 +2,10 @@
 
 The kills come at named points and not at random times, so that every run has the same story:
 
-* **the broker** is killed when half of the files are posted: producers have sends without an answer, workers hold
-  deliveries and forwards without an answer. It is started again on the same folder and port;
 * **one worker** is killed while it holds deliveries, some of them forwarded and not yet acknowledged (`roles`).
-  A new one takes its place, as a supervisor would do it.
+  A new one takes its place, as a supervisor would do it;
+* **the broker** is killed after that, when half of the files are posted: producers have sends without an answer,
+  workers hold deliveries and forwards without an answer. It is started again on the same folder and port.
 
 Posting is over when every producer has finished and the broker has nothing left in their queue; what that left where is
 for the balance to say, not for this module.
@@ -77,9 +77,11 @@ class PipelineRun:
         hold_at = max(1, min(HOLD_AFTER, files // WORKERS // 3))
         for index in range(WORKERS):
             self.start("work", f"worker-{index + 1}", self._worker | ({} if index else {"hold_at": hold_at}))
-        self.until(lambda: self.tally.counts["posted"] * 2 >= files)
+        counts = self.tally.counts
+        # A broker that is killed while the worker's buffer fills leaves it less to lose.
+        self.until(lambda: counts["posted"] * 2 >= files and not (self._posting() and "worker-1" in self.running))
         self._kill_broker()
-        self.until(lambda: not any(name.startswith("producer") for name in self.running))
+        self.until(lambda: not self._posting())
         with acquit.connect(self._broker.url) as connection, converse(connection, STUCK_S) as management:
             # Those count, too, that somebody has and has not settled.
             self.until(lambda: cast(dict[str, int], management.request("READ", QUEUE, name=FILES))["depth"] == 0)
@@ -116,6 +118,9 @@ class PipelineRun:
             elif name in self.running and "held_by_killed_worker" in what:
                 sentence = self._kill_worker(name)
             self.watch(self.tally, sentence)
+
+    def _posting(self) -> bool:
+        return any(name.startswith("producer") for name in self.running)
 
     def _kill_worker(self, name: str) -> str:
         pid, held = self.kill(name), self.tally.counts["held_by_killed_worker"]
