@@ -19,7 +19,7 @@ from typing import Final
 from acquit.bench.plan import STAMP_BYTES, BenchPlan, BenchResult, BenchStalled, Scenario
 from acquit.client.aio import Connection, ReceivedMessage, Receiver, Sender, SendReceipt, Session
 from acquit.client.management import ManagementFailed
-from acquit.client.modes import AckMode
+from acquit.client.modes import MODES, AckMode, Scope
 from acquit.client.options import DeliveryMode
 from acquit.errors import AcquitError, ConfigurationError
 from acquit.protocol.definitions import Accepted
@@ -250,7 +250,7 @@ class _Run:
         """Receive and acknowledge until it is over."""
         result = self._result
         timed = self._plan.scenario is not Scenario.RECEIVE
-        acknowledge = _ACKNOWLEDGE.get(self._plan.mode)
+        acknowledge = _ACKNOWLEDGE.get(MODES[self._plan.mode].scope)
         while True:
             messages = await receiver.receive_many(_BATCH)
             now_ns = time.perf_counter_ns()
@@ -347,8 +347,8 @@ async def _acknowledge(session: Session, messages: list[ReceivedMessage]) -> Non
     _ = await session.acknowledge(messages[-1], sync=False)
 
 
-_ACKNOWLEDGE: Final[dict[AckMode, Callable[[Session, list[ReceivedMessage]], Awaitable[None]]]] = {
-    AckMode.INDIVIDUAL: _settle,
-    AckMode.CLIENT: _acknowledge,
+_ACKNOWLEDGE: Final[dict[Scope, Callable[[Session, list[ReceivedMessage]], Awaitable[None]]]] = {
+    Scope.MESSAGE: _settle,
+    Scope.SESSION: _acknowledge,
 }
-"""Calls that a mode takes beside receiving."""
+"""Calls that a mode takes beside receiving, by what its `acknowledge` means."""

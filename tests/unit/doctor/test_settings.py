@@ -31,26 +31,30 @@ def test_a_careful_file(tmp_path: Path) -> None:
     assert "users: 1, roles: 1, no TLS" in found.found
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('[security]\nanonymous = "always"', "security.anonymous"),
-        ('[security]\nplain = "always"', "security.plain"),
-        ('[users.a]\npassword = "x"\n[[listen]]\nhost = "0.0.0.0"', "without TLS"),
-        ('[users.a]\npassword = "x"\n[[listen]]\nhost = "broker"', "without TLS"),
-        ('[users.a]\npassword = "x"', "no roles"),
-        ("[security]\nverify_user_id = false", "verify_user_id"),
-        ("[security]\nlogin_delay_ms_max = 0", "login_delay_ms_max"),
-        ("[connection]\nidle_timeout_ms = 0", "idle_timeout_ms"),
-        ("[journal]\nreserve_segments = 0", "reserve_segments"),
-        ("[journal]\narchive_bytes_max = 0", "archive keeps nothing"),
-        ("[journal]\narchive_age_max_s = 0", "archive keeps nothing"),
-        ('[[address]]\nmatch = "a"\ndead_letter_address = ""', "dropped"),
-    ],
-)
+RISKY = [
+    ('[security]\nanonymous = "always"', "security.anonymous"),
+    ('[security]\nplain = "always"', "security.plain"),
+    ('[users.a]\npassword = "x"\n[[listen]]\nhost = "0.0.0.0"', "without TLS"),
+    ('[users.a]\npassword = "x"\n[[listen]]\nhost = "broker"', "without TLS"),
+    ('[users.a]\npassword = "x"', "no roles"),
+    ("[security]\nverify_user_id = false", "verify_user_id"),
+    ("[security]\nlogin_delay_ms_max = 0", "login_delay_ms_max"),
+    ("[connection]\nidle_timeout_ms = 0", "idle_timeout_ms"),
+    ("[journal]\nreserve_segments = 0", "reserve_segments"),
+    ("[journal]\narchive_bytes_max = 0", "archive keeps nothing"),
+    ("[journal]\narchive_age_max_s = 0", "archive keeps nothing"),
+    ('[[address]]\nmatch = "a"\ndead_letter_address = ""', "dropped"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), RISKY)
 def test_a_risk_is_named_with_what_to_do(tmp_path: Path, text: str, said: str) -> None:
     risks = [found for found in examined(tmp_path, text) if found.severity is Severity.WARNING]
     assert any(said in found.found and found.advice for found in risks), risks
+
+
+def test_every_risk_has_its_case() -> None:
+    assert [found for _, found, _ in settings.RISKS if not any(said in found for _, said in RISKY)] == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
