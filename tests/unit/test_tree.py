@@ -6,10 +6,12 @@ Beside that, tests mirror the sources, and replace what is there.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -441,3 +443,72 @@ def test_a_message_changes_its_state_as_the_table_says() -> None:
 )
 def test_a_state_that_the_table_does_not_give_is_named(source: str, by_table: bool) -> None:
     assert [found for _, found in states_set(source)] == [by_table]
+
+
+# -- the map -----------------------------------------------------------------------------------------------------------
+
+MAP = ROOT / "ARCHITECTURE.md"
+
+
+def read_map() -> list[list[str]]:
+    """The rows of "Where do I change ...", without its head: cells as they stand."""
+    lines = MAP.read_text().split("## Where do I change ...\n", 1)[1].split("\n## ", 1)[0].splitlines()
+    return [line.strip("|").split("|") for line in lines if line.startswith("| ")][1:]
+
+
+def test_the_map_names_files_and_tests_that_are_there_and_counts_them() -> None:
+    wrong, targets = [], (ROOT / "Makefile").read_text()
+    rows = read_map()
+    assert len(rows) == 20
+    for title, files, checks, count in rows:
+        named = re.findall(r"`([^`]+)`", files.replace("(`tests/formats/keep.py` makes it)", ""))
+        wrong += [name for name in named if not (any(ROOT.glob(name)) or any((ROOT / "src/acquit").glob(name)))]
+        if len(named) != int(count):
+            wrong.append(f"{title.strip()}: {len(named)} files, and not {count.strip()}")
+        for check in re.findall(r"`([^`]+)`", checks):
+            path, _, test = check.partition("::")
+            text = (ROOT / path).read_text() if (ROOT / path).is_file() else ""
+            if not re.search(rf"^def {test or '.*'}\(", text, re.MULTILINE) and f"\n{check}:" not in targets:
+                wrong.append(check)
+    assert wrong == []
+
+
+BROKER_OPTIONS = """
+    AddressPolicy BrokerLimits BrokerOptions ConnectionLimits Listen Security Tls TransactionLimits User
+""".split()
+
+
+def attributes_of(path: Path, *, of_self: bool) -> set[str]:
+    """The attributes that a module reads: of `self`, but for checks in ``__post_init__``, or of others."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            node.body = [part for part in node.body if getattr(part, "name", "") != "__post_init__"]
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in nodes if (ast.unparse(node.value) == "self") == of_self}
+
+
+@cache
+def read_attributes(parts: str) -> frozenset[str]:
+    """The attributes that parts of the product read, of others than `self`."""
+    paths = [path for part in parts.split() for path in (ROOT / "src/acquit" / part).rglob("*.py")]
+    return frozenset().union(*(attributes_of(path, of_self=False) for path in paths))
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        *((f"broker.options.{name}", "broker") for name in BROKER_OPTIONS),
+        ("broker.options.Http", "broker http"),
+        ("store.options.JournalOptions", "broker store"),
+        ("client.options.ConnectOptions", "client"),
+        ("spark.read_options.ReadOptions", "spark"),
+    ],
+)
+def test_every_option_is_one_that_somebody_reads(kind: str, parts: str) -> None:
+    """One that only its class knows can be set, and does nothing."""
+    module, _, name = kind.rpartition(".")
+    options = getattr(importlib.import_module(f"acquit.{module}"), name)
+    own = {Path(str(sys.modules[base.__module__].__file__)) for base in options.__mro__ if base is not object}
+    read = read_attributes(parts).union(*(attributes_of(path, of_self=True) for path in own))
+    assert {field.name for field in dataclasses.fields(options)} - read == set()
