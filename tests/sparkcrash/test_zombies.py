@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import acquit
+from acquit.broker.options import BrokerOptions, ConnectionLimits
 from acquit.spark.spool import FolderStore, Spool
 from tests.sparkcrash.pipelines import BATCH, Pipeline, Queue, wake
 from tests.support.crashing import arm, continued, passed
@@ -44,8 +46,11 @@ def test_what_it_does_then_changes_nothing(
     assert Spool(FolderStore(pipeline.work / "spool")).status().totals.rows == pipeline.posted
 
 
-def test_without_the_fence_messages_would_be_lost(queue_at: Callable[[str], Queue], tmp_path: Path) -> None:
-    pipeline = Pipeline(queue_at("acquit"), tmp_path, kind="delta", streaming=False)
-    hang_and_come_back(pipeline, "publishing", "is not fenced")
-    # They are settled, and in nobody's table.
-    assert pipeline.account.lost and pipeline.queue.left() == []
+def test_without_the_fence_messages_would_be_lost(tmp_path: Path) -> None:
+    """The worker keeps its messages, because neither end finds the other silent: others do its part with others."""
+    patient = BrokerOptions(connection=ConnectionLimits(idle_timeout_ms=3_600_000))
+    with acquit.Broker(config=patient) as broker:
+        pipeline = Pipeline(Queue(url=broker.url, address="orders"), tmp_path, kind="delta", streaming=False)
+        hang_and_come_back(pipeline, "publishing", "is not fenced")
+        # They are settled, and in nobody's table.
+        assert pipeline.account.lost and pipeline.queue.left() == []

@@ -54,6 +54,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -375,7 +376,9 @@ def _never_look_up_the_batch(module: ModuleType) -> None:
 
 
 def _ignore_others(module: ModuleType) -> None:
-    """An attempt does not look whether its part was published while it slept."""
+    """An attempt does not look whether its part was published while it slept, however long."""
+    connecting = importlib.import_module("acquit.spark.connecting")
+    connecting.ConnectOptions = partial(connecting.ConnectOptions, idle_timeout_ms=0)  # type: ignore[attr-defined]
     module._refuse_finished = lambda state, part, store: None
     real = module._Attempt.decide
 
