@@ -43,23 +43,12 @@ COVERAGE: Final = pa.schema(
     ]
 )
 _COUNTED: Final = {
-    "posted": (EventKind.POSTED,),
-    "accepted": (EventKind.ACCEPTED,),
-    "consumed": (EventKind.CONSUMED,),
-    "dead_lettered": (EventKind.DEAD_LETTERED,),
-    "expired": (EventKind.EXPIRED,),
-    "dropped": (EventKind.DROPPED,),
-    "displaced": (EventKind.DISPLACED,),
-    "moved_out": (EventKind.MOVED_OUT,),
-    "moved_in": (EventKind.MOVED_IN,),
-    "dead_lettered_in": (EventKind.DEAD_LETTERED_IN,),
-    "expired_in": (EventKind.EXPIRED_IN,),
-    "purged": (EventKind.PURGED,),
-    "lost_volatile": (EventKind.LOST_VOLATILE,),
-    "acquired": (EventKind.ACQUIRED, EventKind.CONSUMED),
-    "released": (EventKind.RELEASED,),
-    "modified": (EventKind.MODIFIED,),
-}
+    name: (EventKind[name.upper()],)
+    for name in (
+        "posted accepted consumed dead_lettered expired dropped displaced moved_out moved_in dead_lettered_in "
+        "expired_in purged lost_volatile acquired released modified"
+    ).split()
+} | {"acquired": (EventKind.ACQUIRED, EventKind.CONSUMED)}
 
 
 class AuditResults:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from acquit.errors import StoreCorrupt
@@ -14,6 +15,8 @@ from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_
 from acquit.ledger.records import Actor, Attempt, Cause, Queue, encode_id, encode_posting_meta
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, write_now
 from acquit.spark.audit import AuditSummary
+from acquit.spark.audit.anomalies import Anomaly, told_of
+from acquit.spark.audit.lives import LIFE
 from acquit.spark.audit.results import AuditResults
 from acquit.store.folder import SEGMENT
 from acquit.store.options import JournalOptions
@@ -474,3 +477,10 @@ def test_the_bound_on_rows_is_no_bound_on_counts(tmp_path: Path) -> None:
     assert results.anomalies().num_rows == 5
     assert len(set(results.histories()["sequence"].to_pylist())) == 2
     assert open_of(tmp_path / "into") == []
+
+
+def test_rows_are_bounded_and_counts_are_not() -> None:
+    lives = np.zeros(3, LIFE)
+    rows, counts = told_of([(lives, Anomaly.ALTERED, lambda life: "so", "last_us")], 2)
+    assert (len(rows), counts) == (2, {Anomaly.ALTERED: 3})
+    assert told_of([(lives[:0], Anomaly.ALTERED, lambda life: "so", "last_us")], 2) == ([], {})

@@ -128,6 +128,16 @@ def test_reasons_of_dead_letters_beyond_the_first_are_one() -> None:
     assert chart.names[-1] == "2 other reasons (30)"
 
 
+def test_dead_letters_are_those_of_their_queue_and_broker() -> None:
+    rows = [minute(0, "a", dead_lettered=3), minute(0, "b", dead_lettered=4), minute(0, "a", OTHER, dead_lettered=5)]
+    dead = [{**row, "cause": "rejected", "condition": "odd", "count": row["dead_lettered"]} for row in rows]
+    found = page(minutes=rows, dead_letters=dead, balance=[account_of([row]) for row in rows])
+    shown = {broker.name: broker for broker in found.brokers}
+    assert shown[BROKER].account["charts"][4].names == ("odd (7)",)
+    assert [row["charts"][4].names for row in shown[BROKER].sections] == [("odd (4)",), ("odd (3)",)]
+    assert [row["charts"][4].names for row in shown[OTHER].sections] == [("odd (5)",)]
+
+
 @pytest.mark.parametrize(
     ("cause", "condition", "said"),
     [
@@ -180,8 +190,12 @@ def test_an_unknown_start_is_not_taken_for_an_empty_queue() -> None:
 def test_queues_of_one_name_are_one() -> None:
     first = balanced("orders", posted=5, accepted=5)
     again = {**balanced("orders", posted=2, accepted=1), "state": "incomplete", "detail": "why"}
-    (row,) = page(balance=[first, again]).brokers[0].rows
+    (broker,) = page(balance=[first, again]).brokers
+    (row,) = broker.rows
     assert tuple(row[name] for name in ("entered", "live", "state", "detail")) == (7, 1, "incomplete", "why")
+    assert (broker.account["entered"], broker.account["detail"]) == (7, "")
+    (row,) = page(balance=[first, {**again, "live": None}]).brokers[0].rows
+    assert (row["entered"], row["live"], row["left_or_live"]) == (7, None, None)
 
 
 @pytest.mark.parametrize("time_us", [1 << 60, -(1 << 60)])
