@@ -55,6 +55,7 @@ check-generated:
 	$(BIN)/python tools/generate_frames.py --check
 	$(BIN)/python tools/generate_cli_docs.py --check
 	$(BIN)/python tools/generate_layers.py --check
+	$(BIN)/python -m tests.formats.names --check
 check-planted:
 	$(BIN)/python tools/planted.py --check
 

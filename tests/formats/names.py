@@ -1,11 +1,13 @@
 """The names and numbers that others rely on: users' files and scripts, peers, and what is on disks.
 
-`names.txt` lists them. One that is gone from there breaks somebody. `python -m tests.formats.names` adds new ones.
+`names.txt` lists them. One that is gone from there breaks somebody. `python -m tests.formats.names` adds new ones;
+with ``--check`` it exits 1 if there are some.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 import typing
 from collections.abc import Iterator
 from enum import IntEnum, IntFlag
@@ -87,4 +89,8 @@ def spark() -> Iterator[str]:
 
 if __name__ == "__main__":
     # Adds and never takes away: what is gone is for a person to decide.
-    NAMES.write_text("\n".join(sorted({*names(), *NAMES.read_text().splitlines()})) + "\n")
+    text = "\n".join(sorted({*names(), *NAMES.read_text().splitlines()})) + "\n"
+    if "--check" not in sys.argv:
+        NAMES.write_text(text)
+    elif text != NAMES.read_text():
+        raise SystemExit(f"{NAMES.name} lacks names that are new: `make generate` adds them")
