@@ -450,3 +450,26 @@ def test_no_segment_is_closed_before_its_time_on_a_full_disk(broker: MiniBroker)
     broker.clock.us += 11_000_000
     checkpoint.advance(broker.clock.wall_us())
     assert broker.journal.segments[-1].number == number and not broker.journal._turning
+
+
+def test_a_segment_is_asked_to_close_once(broker: MiniBroker) -> None:
+    checkpoint = aged(broker)
+    checkpoint.advance(broker.clock.wall_us())
+    broker.clock.us += 11_000_000
+    checkpoint.advance(broker.clock.wall_us())
+    batch = broker.recorder.take_batch()
+    assert batch is not None
+    checkpoint.advance(broker.clock.wall_us())
+    assert not broker.journal.pending
+    batch.write_and_sync()
+    broker.journal.complete(batch)
+
+
+def test_a_closed_segment_in_which_nothing_was_settled_stays(broker: MiniBroker) -> None:
+    checkpoint = aged(broker)
+    pass_time(broker, checkpoint, 100)
+    left = broker.journal.left_through
+    broker.journal.turn()
+    broker.sync()
+    pass_time(broker, checkpoint, 100)
+    assert broker.journal.left_through == left
