@@ -352,9 +352,9 @@ def test_a_full_queue_is_waited_for(given: dict[str, str]) -> None:
         (
             "reject",
             RowRejected,
-            r"refused the same row for 0\.3 s \(option sendTimeout\): row 5 of .* q has reached its limit",
+            r"refused the same row for 1\.5 s \(option sendTimeout\): row 5 of .* q has reached its limit",
         ),
-        ("block", NotSent, r"gives no credit for q, as for a queue that is full, .* 0\.3 s .* [1-4] rows never left"),
+        ("block", NotSent, r"gives no credit for q, as for a queue that is full, .* 1\.5 s .* [1-4] rows never left"),
     ],
 )
 @pytest.mark.parametrize("given", [{}, {"guarantee": "at-least-once"}], ids=str)
@@ -363,7 +363,7 @@ def test_a_queue_that_stays_full_is_named_in_time(
 ) -> None:
     rule = AddressRule("q", {"messages_max": 5, "full_policy": policy})
     with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker, pytest.raises(kind, match=expected):
-        write(broker.url, texts(9), sendTimeout="300ms", **given)
+        write(broker.url, texts(9), sendTimeout="1500ms", **given)
 
 
 def test_an_address_that_may_not_be_written_to(broker: acquit.Broker) -> None:
