@@ -441,6 +441,22 @@ WAYS = [
     Way("end a terminus", does("DELETE", "terminus-entity", _terminus), ["manage"], asks="DELETE terminus-entity"),
     Way("reload", command("RELOAD", "broker", named=False), NEVER, asks="RELOAD broker"),
     Way("reload, of everything", command("RELOAD", "broker", named=False), ["manage"], None, "#", "RELOAD broker"),
+    Way("publish", command("PUBLISH", body={"body": "x"}), ["send", "manage"], asks="PUBLISH queue"),
+    Way("read a policy", command("READ", "address"), ["browse", "manage"], asks="READ address"),
+    *(
+        Way(f"{verb.lower()} rules{of}", command(verb, "address", body, named=named), *needs, f"{verb} address")
+        for verb, body, named in (
+            ("QUERY", None, False),
+            ("UPDATE", {"settings": {"messages_max": 7}}, True),
+            ("DELETE", None, True),
+        )
+        for of, needs in (("", (NEVER, None, None)), (", of everything", (["manage"], None, "#")))
+    ),
+    Way("see marks", command("QUERY", "sender-mark-entity", named=False), NEVER, asks="QUERY sender-mark-entity"),
+    Way(
+        *("see all marks", command("QUERY", "sender-mark-entity", named=False), ["manage"], None, "#"),
+        "QUERY sender-mark-entity",
+    ),
     Way("rotate", command("ROTATE", "broker", named=False), NEVER, asks="ROTATE broker"),
     Way("rotate, of everything", command("ROTATE", "broker", named=False), ["manage"], None, "#", "ROTATE broker"),
 ]

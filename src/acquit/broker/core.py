@@ -65,6 +65,7 @@ from acquit.broker.message import QueueBase
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
 from acquit.broker.nodes.node import Queue, whole
+from acquit.broker.nodes.operator_rules import OperatorRules
 from acquit.broker.nodes.pausing import Pauses
 from acquit.broker.nodes.queues import Queues
 from acquit.broker.nodes.removal import Removal
@@ -172,6 +173,20 @@ class Core:
         self.holdings = Holdings(self.life, self.transactions.postings)
         """The live messages, as the journal's checkpoint sees them."""
         self._connections = Connections(partial(self._put_out, lost=False), self._end_link)
+        self._operator_rules = OperatorRules(self.scribe, policies, self._policies_changed)
+        self._poster = Poster(
+            self.life,
+            entering,
+            nodes,
+            self.duplicates,
+            self._marks,
+            self.transactions,
+            self._termini,
+            options.connection,
+            self.denials,
+        )
+        self.postings = self._poster.durations
+        """Times from the arrival of a durable message until it was on the disk."""
         self._pauses = Pauses(self.life, self.queues, self.topics, self._crediting)
         self.administration = Administration(
             self._snapshot_queues,
@@ -193,22 +208,14 @@ class Core:
             Surveys(self.queues, self.topics, self.policies, self.scribe, self._connections),
             self._pauses,
             self.auditor,
+            nodes,
+            self._poster,
+            self._operator_rules,
+            policies,
+            self._marks,
         )
         management = ManagementNode(self.administration, options.limits.requests_max, self.life, entering, self.queues)
         self._management = management
-        self._poster = Poster(
-            self.life,
-            entering,
-            nodes,
-            self.duplicates,
-            self._marks,
-            self.transactions,
-            self._termini,
-            options.connection,
-            self.denials,
-        )
-        self.postings = self._poster.durations
-        """Times from the arrival of a durable message until it was on the disk."""
         self._coordinator = Coordinator(self.transactions, self.life.touch)
         temporary = TemporaryNodes(self.queues, self.topics, self.scribe)
         self._attaching = Attaching(
@@ -260,6 +267,7 @@ class Core:
 
     def restore(self, fold: Fold) -> int:
         """Take over what the journal holds; how many messages. Once, before anything else."""
+        self._operator_rules.restore()
         count = recover(
             fold,
             self.queues,
@@ -296,6 +304,10 @@ class Core:
         self._attaching.links_max = options.connection.links_max
         self._poster.limits = options.connection
         self.transactions.limits = options.transactions
+        self._policies_changed()
+
+    def _policies_changed(self) -> None:
+        """Have everything that is there go by the policies that hold now."""
         policy_of = self.policies.policy_of
         for topic in self.topics.by_address.values():
             topic.policy = policy_of(topic.address)

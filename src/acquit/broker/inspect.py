@@ -194,6 +194,24 @@ class TerminusSnapshot(NamedTuple):
     """Delivery-tags that it remembers: of a source, of deliveries that were taken from it; of a target, of postings."""
 
 
+class MarkSnapshot(NamedTuple):
+    """The mark of a sender whose postings are numbered."""
+
+    id: str
+    """The key by which the broker knows it, hexadecimal."""
+    name: str
+    user: str | None
+    batch: int | None
+    """The place of its highest posting; None where nothing was posted yet."""
+    index_in_batch: int | None
+    sequence: int
+    """The sequence of that posting; of one to a topic, of its last copy."""
+    links: int
+    """Links that have it now."""
+    moved_ms: int | None
+    """When it last moved, milliseconds since the epoch; None where it never did."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncSnapshot:
     """The syncs of the journal in this run: how long the disk took, from the write of a batch until it was durable."""
@@ -290,6 +308,9 @@ QUEUE_COLUMNS: tuple[str, ...] = (
 )
 """The attributes of a queue, in the order that tables show them."""
 
+MARK_COLUMNS: tuple[str, ...] = MarkSnapshot._fields
+"""The attributes of a sender's mark."""
+
 CONNECTION_COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(ConnectionSnapshot))
 """The attributes of a connection."""
 
@@ -302,12 +323,14 @@ TRANSACTION_COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(Tran
 __all__ = [
     "CONNECTION_COLUMNS",
     "LINK_COLUMNS",
+    "MARK_COLUMNS",
     "QUEUE_COLUMNS",
     "TRANSACTION_COLUMNS",
     "BrokerSnapshot",
     "ConnectionSnapshot",
     "DiskSnapshot",
     "LinkSnapshot",
+    "MarkSnapshot",
     "Overview",
     "ProcessSnapshot",
     "QueueSnapshot",

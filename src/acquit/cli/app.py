@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pause": ("pausing", "Pause a queue for producers, for consumers, or for both."),
     "resume": ("pausing", "Let a paused queue go on."),
     "purge": ("queues", "Remove all messages of a queue that nobody has acquired."),
+    "address": ("address", "Show how messages at an address are treated, or change that."),
+    "marks": ("marks", "Show how far senders that number their postings have come."),
     "termini": ("termini", "Show and end what is kept for links that resume their deliveries."),
     "message": ("message", "Show one message of a queue in full, or what became of it."),
     "dlq": ("dlq", "Show dead letters and their reasons, and send them back to where they died."),

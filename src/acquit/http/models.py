@@ -349,6 +349,76 @@ class ConfigurationChanges(BaseModel):
     changes: list[ConfigurationChange]
 
 
+class MessageBody(CheckedModel):
+    """A message that is to be posted, by its parts. Values of AMQP have the form of `--json`."""
+
+    body: Any = Field(None, description='Text, or `{"base64": ...}` for octets, or any other value of AMQP.')
+    durable: bool = True
+    priority: int | None = Field(None, ge=0, le=255)
+    ttl_ms: int | None = Field(None, ge=0, le=(1 << 32) - 1, description="Milliseconds for which it is live.")
+    message_id: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    reply_to: str | None = None
+    to: str | None = None
+    group_id: str | None = None
+    annotations: dict[str, Any] | None = None
+    application_properties: dict[str, Any] | None = None
+
+
+class PublishedMessage(BaseModel):
+    """The result of a posting."""
+
+    queues: int = Field(description="The queues that it entered; of a topic one for each subscription that takes it.")
+    duplicate: bool = Field(description="True where it was there before, and was not posted again.")
+
+
+class RuleInForce(BaseModel):
+    """A rule that matches an address."""
+
+    match: str
+    settings: dict[str, Any]
+    source: Literal["operator", "configuration"]
+
+
+class AddressInForce(BaseModel):
+    """The policy in force at an address."""
+
+    address: str
+    settings: dict[str, Any]
+    rules: list[RuleInForce] = Field(description="Of each setting, the first that has it counts.")
+
+
+class SettingsBody(CheckedModel):
+    """The settings that an address, or a pattern, is to have."""
+
+    settings: dict[str, bool | int | float | str] = Field(
+        description="In place of those that operators gave before. Without any, the configuration counts again."
+    )
+
+
+class GivenRule(BaseModel):
+    """The rule that was given."""
+
+    match: str
+    settings: dict[str, Any]
+
+
+class TakenRule(BaseModel):
+    """The pattern of the rule that was taken back."""
+
+    match: str
+
+
+class MarksQuery(CheckedModel):
+    """The part of the list that is wanted."""
+
+    after: str = Field("", description="Only those with a higher id.")
+    limit: int = Field(100, ge=1, le=1_000)
+
+
 class ClosedSegment(BaseModel):
     """The segment of the journal that was closed."""
 

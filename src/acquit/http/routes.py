@@ -181,6 +181,35 @@ ROUTES: Final = (
         shape=rows,
     ),
     Route(*("DELETE", "/termini/{name}", "DELETE", entities.TERMINUS_ENTITY, "End a terminus"), models.ReturnedCount),
+    Route(
+        *("POST", "/queues/{name}/messages", "PUBLISH", entities.QUEUE, "Post a message to a queue or topic"),
+        models.PublishedMessage,
+        body=models.MessageBody,
+        query=NAMED,
+    ),
+    Route(*("GET", "/addresses", "QUERY", entities.ADDRESS, "Rules that operators gave"), models.RowPage, shape=rows),
+    Route(
+        *("GET", "/addresses/{name}", "READ", entities.ADDRESS, "The policy in force at an address"),
+        models.AddressInForce,
+        query=NAMED,
+    ),
+    Route(
+        *("PATCH", "/addresses/{name}", "UPDATE", entities.ADDRESS, "Give an address or pattern other settings"),
+        models.GivenRule,
+        body=models.SettingsBody,
+        query=NAMED,
+    ),
+    Route(
+        *("DELETE", "/addresses/{name}", "DELETE", entities.ADDRESS, "Take back what operators gave an address"),
+        models.TakenRule,
+        query=NAMED,
+    ),
+    Route(
+        *("GET", "/marks", "QUERY", entities.MARK, "Marks of senders, a page of them by id"),
+        models.RowPage,
+        query=models.MarksQuery,
+        shape=rows,
+    ),
     Route(*("POST", "/reload", "RELOAD", entities.BROKER, "Read the configuration again"), models.ConfigurationChanges),
     Route(
         *("POST", "/rotate", "ROTATE", entities.BROKER, "Close the open segment of the journal"), models.ClosedSegment

@@ -86,6 +86,38 @@ def test_what_concerns_the_broker(broker: acquit.Broker) -> None:
     assert [ask(broker.http_url, f"{API}/rotate", "POST", {}).json for _ in range(2)] == [{"closed": 1}, {"closed": 2}]
 
 
+def test_a_message_is_posted(broker: acquit.Broker) -> None:
+    path = f"{API}/queues/by-hand/messages"
+    assert ask(broker.http_url, path, "POST", {"body": "x"}).status == 404
+    ask(broker.http_url, f"{API}/queues/by-hand", "PUT", {})
+    body = {"body": {"base64": "AAEC"}, "message_id": "m1", "application_properties": {"n": 1}}
+    assert ask(broker.http_url, path, "POST", body).json == {"queues": 1, "duplicate": False}
+    assert ask(broker.http_url, path, "POST", {"priority": 256}).status == 400
+    with acquit.connect(broker.url) as connection:
+        message = connection.session().receiver("by-hand").receive(timeout=20)
+    assert message is not None and message.durable
+    assert (message.body, message.message_id, message.application_properties) == (b"\x00\x01\x02", "m1", {"n": 1})
+
+
+def test_settings_of_an_address(broker: acquit.Broker) -> None:
+    def at(name: str) -> str:
+        return f"{API}/addresses/{quote(name, safe='')}"
+
+    url = broker.http_url
+    given = {"settings": {"max_delivery_attempts": 3, "redelivery_jitter": 0.5, "auto_delete": True}}
+    assert ask(url, at("shop.#"), "PATCH", given).json == {"match": "shop.#", **given}
+    found = ask(url, at("shop.orders"))
+    assert models.AddressInForce.model_validate(found.json).model_dump() == found.json
+    assert found.json["settings"]["max_delivery_attempts"] == 3
+    assert (found.json["rules"][0]["match"], found.json["rules"][0]["source"]) == ("shop.#", "operator")
+    assert ask(url, f"{API}/addresses").json == {"items": [{"match": "shop.#", **given}]}
+    refused = ask(url, at("shop.#"), "PATCH", {"settings": {"nonsense": 1}})
+    assert refused.status == 400 and "no such setting" in refused.detail
+    assert ask(url, at("shop.#"), "DELETE", {}).json == {"match": "shop.#"}
+    assert ask(url, at("shop.#"), "DELETE", {}).status == 404
+    assert ask(url, f"{API}/marks").json == {"items": []}
+
+
 def test_a_connection_is_seen_and_closed(broker: acquit.Broker) -> None:
     with acquit.connect(broker.url) as connection:
         connection.session().sender("seen").send("x")

@@ -6,11 +6,12 @@ everybody else is served. Who asked is in the journal, as the actor of each mess
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from acquit.broker.admin.examining import STATES, Examination, Examined, MessagePage, examined, in_full
 from acquit.broker.admin.later import Later, RequestFailure
+from acquit.broker.admin.marks_listing import MarksListing
 from acquit.broker.admin.moving import Move
 from acquit.broker.admin.purging import ChosenPurge, Purge
 from acquit.broker.admin.redriving import Redrive, Redriven
@@ -18,7 +19,9 @@ from acquit.broker.admin.schedule import Cancel, Listing, Scheduled, all_of, fou
 from acquit.broker.admin.trends import Trends
 from acquit.broker.admin.turns import InTurns
 from acquit.broker.admin.walking import EVERYTHING, choose
+from acquit.broker.inspect import MarkSnapshot
 from acquit.broker.intake.limits import full
+from acquit.broker.intake.posting import Published
 from acquit.broker.links.terminus import SourceTerminus
 from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.finding import SEPARATOR
@@ -31,6 +34,7 @@ from acquit.protocol.extensions import MANAGEMENT_NODE
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
+    from acquit.broker.access.permissions import Rights
     from acquit.broker.admin.connections import Connections
     from acquit.broker.admin.figures import Figures
     from acquit.broker.admin.survey import Surveys
@@ -38,9 +42,14 @@ if TYPE_CHECKING:
     from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
+    from acquit.broker.intake.marks import Marks
+    from acquit.broker.intake.posting import Poster
     from acquit.broker.life import Life
     from acquit.broker.links.termini import Termini
+    from acquit.broker.nodes.addresses import Policies
+    from acquit.broker.nodes.finding import Nodes
     from acquit.broker.nodes.node import Queue
+    from acquit.broker.nodes.operator_rules import OperatorRules
     from acquit.broker.nodes.pausing import Pauses
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.removal import Removal
@@ -70,6 +79,11 @@ class Administration:
         surveys: Surveys,
         pauses: Pauses,
         auditor: Auditor,
+        nodes: Nodes,
+        poster: Poster,
+        rules: OperatorRules,
+        policies: Policies,
+        marks: Marks,
     ) -> None:
         """`end_link` detaches the link that a terminus is attached by, given its context, with an error."""
         self._termini = termini
@@ -97,6 +111,13 @@ class Administration:
         self._topics = topics
         self._removal = removal
         self._duplicates = duplicates
+        self._nodes = nodes
+        self._poster = poster
+        self.rules = rules
+        """The rules that operators gave."""
+        self.policies = policies
+        """The policies in force."""
+        self._marks = marks
         self._purges, self._walks, self._examinations = InTurns(), InTurns(), InTurns()
         self.trends = Trends(queues)
         """The depth and traffic of queues over the last hours."""
@@ -127,6 +148,34 @@ class Administration:
         found = self._connections.link(connection, number)
         if found is not None:
             self._connections.detach(found, reason)
+
+    def marks(self, after: str, limit: int) -> Later[list[MarkSnapshot]]:
+        """Return the marks of senders above some id, by id, so many at most. Raises RequestFailure where too many
+        ask."""
+        found = Later[list[MarkSnapshot]]()
+        self._walks.begin(MarksListing(self._marks, after, limit, found.finish))
+        return found
+
+    # -- addresses ----------------------------------------------------------------------------------------------------
+
+    def put_rule(self, match: str, settings: Mapping[str, object]) -> Later[str]:
+        """Give addresses that match other settings, or take that back; the pattern, once it is durable. Raises
+        ConfigurationError or Refused."""
+        self.rules.put(match, settings)
+        put = Later[str]()
+        self._scribe.once_durable(put.finish, match)
+        return put
+
+    def publish(self, name: str, payload: bytes, user: str | None, rights: Rights) -> Later[Published]:
+        """Post a message to a queue or topic that is there; what came of it, once it is durable. Raises RequestFailure,
+        Refused, DecodeError or StoreFull."""
+        target = self._nodes.known(name, None)
+        if target is None:
+            raise RequestFailure(404, f"there is no queue or topic {name!r}")
+        published = self._poster.publish(target, payload, self._actor(user, target.address), rights)
+        told = Later[Published]()
+        self._scribe.once_durable(told.finish, published)
+        return told
 
     # -- queues -------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,19 @@ from acquit.broker.admin.examining import EXAMINED_MAX, STATES, Examined, Messag
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.requests import ManagementRequest, is_number
 from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
+from acquit.errors import DecodeError, EncodeError, StoreFull
+from acquit.protocol.message import Message
 from acquit.protocol.types import ULong, Value
 
+_MESSAGE: Final = {
+    "message": bytes,
+    **dict.fromkeys(("body", "message_id", "correlation_id"), object),
+    **dict.fromkeys(("subject", "content_type", "content_encoding", "reply_to", "group_id", "to"), str),
+    **dict.fromkeys(("priority", "ttl_ms", "group_sequence", "creation_time", "absolute_expiry_time"), int),
+    **dict.fromkeys(("annotations", "application_properties"), Mapping),
+    "durable": bool,
+}
+"""What PUBLISH can say of a message, and of which type: the encoded message, or its parts."""
 READ_BYTES_MAX: Final = 16 << 20
 """Bytes of the largest message that READ gives, where the request does not say."""
 
@@ -95,8 +106,30 @@ def cancel_messages(request: ManagementRequest) -> Later[Value]:
     return cancelled.then(lambda count: {"cancelled": count} if count else unknown)
 
 
+def publish_message(request: ManagementRequest) -> Later[Value]:
+    """Post a message to a queue or topic, as a client of the user who asks would."""
+    if request.name is None:
+        raise RequestFailure(400, "the application property 'name' must be the name of a queue or topic")
+    said = request.options(_MESSAGE)
+    try:
+        encoded = said.pop("message", None)
+        if isinstance(encoded, bytes):
+            if said:
+                raise EncodeError("a message that is encoded already says all by itself")
+            payload = encoded
+        else:
+            said.setdefault("durable", True)
+            payload = Message(said.pop("body", None), **said).encode()  # type: ignore[arg-type]  # encode looks at them
+        told = request.broker.publish(request.name, payload, request.user, request.rights)
+    except (DecodeError, EncodeError) as exc:
+        raise RequestFailure(400, str(exc)) from exc
+    except StoreFull as exc:
+        raise RequestFailure(507, "the broker's disk is full") from exc
+    return told.then(lambda published: {"queues": published.queues, "duplicate": published.duplicate})
+
+
 def _is_id(value: object) -> bool:
     return not isinstance(value, int) or is_number(value)
 
 
-__all__ = ["READ_BYTES_MAX", "cancel_messages", "query_messages", "read_message"]
+__all__ = ["READ_BYTES_MAX", "cancel_messages", "publish_message", "query_messages", "read_message"]

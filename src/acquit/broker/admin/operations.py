@@ -15,6 +15,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from acquit.broker.admin.address_operations import delete_address, query_addresses, read_address, update_address
 from acquit.broker.admin.connection_operations import (
     close_connection,
     detach_link,
@@ -25,7 +26,12 @@ from acquit.broker.admin.connection_operations import (
 )
 from acquit.broker.admin.history_operations import read_history
 from acquit.broker.admin.later import Later, RequestFailure
-from acquit.broker.admin.message_operations import cancel_messages, query_messages, read_message
+from acquit.broker.admin.message_operations import (
+    cancel_messages,
+    publish_message,
+    query_messages,
+    read_message,
+)
 from acquit.broker.admin.queue_operations import (
     create_queue,
     delete_queue,
@@ -39,14 +45,16 @@ from acquit.broker.admin.queue_operations import (
 )
 from acquit.broker.admin.requests import Deleted, ManagementRequest
 from acquit.broker.admin.survey_operations import read_metrics
-from acquit.broker.inspect import TerminusSnapshot
+from acquit.broker.inspect import MARK_COLUMNS, MarkSnapshot, TerminusSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import SelectorError, StoreFull
 from acquit.protocol.extensions import (
+    ADDRESS,
     BROKER,
     CONNECTION,
     HISTORY,
     LINK,
+    MARK,
     MESSAGE,
     METRICS,
     QUEUE,
@@ -69,6 +77,15 @@ def _rotate(request: ManagementRequest) -> Later[Value]:
         return request.broker.rotate().then(lambda number: {"closed": number})
     except StoreFull as error:
         raise RequestFailure(507, str(error)) from error
+
+
+def _query_marks(request: ManagementRequest) -> Later[Value]:
+    page = request.page(MARK_COLUMNS, "")
+
+    def table(found: list[MarkSnapshot]) -> Value:
+        return page.table([[getattr(one, column) for column in page.columns] for one in found])
+
+    return request.broker.marks(page.after, page.limit).then(table)
 
 
 def _query_termini(request: ManagementRequest) -> Value:
@@ -117,9 +134,11 @@ class Needs(Enum):
     """The permission to create or manage what is named."""
     DELETE = auto()
     """The permission to delete or manage what is named."""
+    SEND = auto()
+    """The permission to send to or manage what is named."""
 
 
-_ALSO_BY: Final[Mapping[Needs, str]] = {Needs.CREATE: "create", Needs.DELETE: "delete"}
+_ALSO_BY: Final[Mapping[Needs, str]] = {Needs.CREATE: "create", Needs.DELETE: "delete", Needs.SEND: "send"}
 
 
 class Operation(NamedTuple):
@@ -148,6 +167,12 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("QUERY", LINK): Operation(query_links, Needs.BROWSE_ANY),
     ("DELETE", LINK): Operation(detach_link, Needs.BROWSE_ANY),
     ("QUERY", TRANSACTION): Operation(query_transactions, Needs.MANAGE_ALL),
+    ("PUBLISH", QUEUE): Operation(publish_message, Needs.SEND),
+    ("READ", ADDRESS): Operation(read_address, Needs.BROWSE),
+    ("QUERY", ADDRESS): Operation(query_addresses, Needs.MANAGE_ALL),
+    ("UPDATE", ADDRESS): Operation(update_address, Needs.MANAGE_ALL),
+    ("DELETE", ADDRESS): Operation(delete_address, Needs.MANAGE_ALL),
+    ("QUERY", MARK): Operation(_query_marks, Needs.MANAGE_ALL),
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
     ("ROTATE", BROKER): Operation(_rotate, Needs.MANAGE_ALL),
     ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE),

@@ -1,4 +1,4 @@
-"""What is known of a message between its delivery and its queues."""
+"""A message between where it came from and its queues."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from acquit.broker.intake.duplicates import Identity
     from acquit.broker.intake.shaping import Posting
-    from acquit.broker.links.endpoints import Producer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
-    from acquit.protocol.delivery import Delivery
 
 
 @dataclass(slots=True)
 class Arrival:
-    """One delivery on its way into queues: what is known of it so far."""
+    """A message on its way into queues, and what is known of it so far."""
 
-    producer: Producer
-    delivery: Delivery
+    payload: bytes
+    """The message, byte for byte."""
+    container: str
+    """The container-id of the peer that it came from, for subscriptions that want nothing of their own."""
     posting: Posting
     target: Queue | Topic
     """Where it was sent. Its policy holds for the message, those of the queues for the room in them."""
@@ -29,11 +29,6 @@ class Arrival:
     expires_at_ms: int
     identity: Identity | None = None
     """The id that tells duplicates, and what is known of it; None: it has none that counts."""
-
-    @property
-    def payload(self) -> bytes:
-        """The message, byte for byte."""
-        return self.delivery.payload
 
 
 __all__ = ["Arrival"]

@@ -34,6 +34,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from acquit.broker.inspect import MarkSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
@@ -45,6 +46,8 @@ from acquit.protocol.sections import BODY, scan_sections
 from acquit.protocol.types import UInt, ULong
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from acquit.broker.intake.duplicates import Target
     from acquit.broker.options import BrokerLimits
     from acquit.broker.scribe import Scribe
@@ -195,6 +198,30 @@ class Marks:
                     "the broker's disk is full: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
                 ) from exc
             self._kept -= 1
+
+    # -- for operators ------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Mapping[tuple[int, bytes], State]:
+        """The keyed state of the journal, that of marks among it."""
+        return self._table.state
+
+    def unrecorded(self) -> list[bytes]:
+        """Return the keys of the marks that links have and under which nothing was posted yet."""
+        return [key for key, mark in self._open.items() if not mark.recorded]
+
+    def look(self, key: bytes) -> MarkSnapshot | None:
+        """Return what there is to see of a mark; None if it is gone."""
+        entry = self._table.state.get((Namespace.SENDER_MARK, key))
+        mark = self._open.get(key)
+        if mark is None:
+            if entry is None:
+                return None
+            mark = self._found(key)
+        user, _, name = key.decode().partition("\0")
+        batch, index = mark.at if mark.recorded else (None, None)
+        moved_ms = None if entry is None else entry.time_us // 1000
+        return MarkSnapshot(key.hex(), name, user or None, batch, index, mark.sequence, mark.links, moved_ms)
 
     # -- postings -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ with the reason where the sender waits for an answer, the link detached with it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.denials import Denials
 from acquit.broker.durations import Durations
@@ -45,13 +45,14 @@ from acquit.protocol.definitions import (
     TransactionalState,
     TransactionCondition,
 )
-from acquit.protocol.extensions import RESUME
+from acquit.protocol.extensions import MANAGEMENT_NODE, RESUME
 from acquit.protocol.numbered import take_place
 from acquit.protocol.sections import HEADER_HEAD, MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from acquit.broker.access.permissions import Rights
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.intake.marks import Claim, Mark, Marks
@@ -76,6 +77,15 @@ JMS_DESTINATION: Final = "x-opt-jms-dest"
 _TAG_IN_USE: Final = "the delivery-tag of a delivery that is not settled (2.6.12)"
 _JMS_KINDS: Final[dict[object, bool]] = {0: False, 1: True, 2: False, 3: True}
 """Is it a topic?"""
+
+
+class Published(NamedTuple):
+    """The result of a posting that no link brought."""
+
+    queues: int
+    """The queues that the message entered."""
+    duplicate: bool
+    """It was there before, and was not posted again."""
 
 
 class Poster:
@@ -247,7 +257,7 @@ class Poster:
                 return
             if not arrival.queues:
                 check_paused(arrival.target)
-                self._unroutable(arrival)
+                self._unroutable(producer, delivery, arrival)
                 self._nodes.posted(arrival)
                 return
             self._admit(arrival)
@@ -395,7 +405,7 @@ class Poster:
                 return None
             else:
                 self._admit(arrival)
-                transactions.hold(transaction, arrival)
+                transactions.hold(transaction, arrival, delivery)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full), transaction)
         except (DecodeError, Refused) as exc:
@@ -412,28 +422,53 @@ class Poster:
                 f"message-format {delivery.message_format}: only 0 is known here (2.7.5)",
                 condition=AmqpCondition.NOT_IMPLEMENTED,
             )
-        if not delivery.payload:
+        posting = self._look(delivery.payload, producer.peer.container, producer.peer.rights)
+        target = producer.queue or producer.topic or self._route(producer, posting)
+        return self._arrive(
+            delivery.payload, producer.peer.container, posting, target, self._scribe.actor_number(producer)
+        )
+
+    def _look(self, payload: bytes, container: str, rights: Rights) -> Posting:
+        """What the message says of itself. Raises DecodeError or Refused."""
+        if not payload:
             # A message without a body is none either (3.2), but clients send such; one without anything is a mistake.
             raise DecodeError("a message of 0 bytes: it must have a section (3.2)")
-        self._check_cost(delivery)
-        now_ms = self._scribe.time_us // 1000
-        posting = read_posting(delivery.payload)
-        posting.due_at_ms = read_due_at(posting.sections, now_ms)
-        posting.poster = producer.peer.container
+        check_cost(payload, self.limits.message_entries_max, self.limits.message_sections_max)
+        posting = read_posting(payload)
+        posting.due_at_ms = read_due_at(posting.sections, self._scribe.time_us // 1000)
+        posting.poster = container
         if posting.user_id is not None:
-            producer.peer.rights.check_user_id(posting.user_id)
-        target = producer.queue or producer.topic or self._route(producer, posting)
-        arrival = Arrival(
-            producer,
-            delivery,
-            posting,
-            target,
-            [],
-            self._scribe.actor_number(producer),
-            expiry(posting, target.policy, now_ms),
-        )
+            rights.check_user_id(posting.user_id)
+        return posting
+
+    def _arrive(self, payload: bytes, container: str, posting: Posting, target: Queue | Topic, actor: int) -> Arrival:
+        expires_at_ms = expiry(posting, target.policy, self._scribe.time_us // 1000)
+        arrival = Arrival(payload, container, posting, target, [], actor, expires_at_ms)
         arrival.queues = self._nodes.queues_of(arrival)
         return arrival
+
+    def publish(self, target: Queue | Topic, payload: bytes, actor: int, rights: Rights) -> Published:
+        """Post a message that no link brought: what happens to it is what happens to one that a link brings.
+
+        Raises DecodeError, Refused or StoreFull, with nothing changed. What was recorded of it is not synced yet.
+        """
+        posting = self._look(payload, MANAGEMENT_NODE, rights)
+        arrival = self._arrive(payload, MANAGEMENT_NODE, posting, target, actor)
+        arrival.identity = identity = self._duplicates.check(target, posting)
+        if identity is not None and identity.first:
+            self._duplicates.suppress(identity, target, actor)
+            return Published(0, duplicate=True)
+        if arrival.queues:
+            self._admit(arrival)
+            self._entering.enter_all(arrival)
+        else:
+            check_paused(target)
+            assert not isinstance(target, Queue)
+            if target.policy.unroutable == "release":
+                raise Refused("no subscription takes the message", condition=AmqpCondition.PRECONDITION_FAILED)
+            self._scribe.unrouted(target, payload, actor, durable=posting.durable)
+        self._nodes.posted(arrival)
+        return Published(len(arrival.queues), duplicate=False)
 
     def _route(self, producer: Producer, posting: Posting) -> Queue | Topic:
         """Where a message on the anonymous terminus goes."""
@@ -473,19 +508,19 @@ class Poster:
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
 
-    def _unroutable(self, arrival: Arrival) -> None:
+    def _unroutable(self, producer: Producer, delivery: Delivery, arrival: Arrival) -> None:
         """No subscription takes it."""
-        delivery, topic = arrival.delivery, arrival.target
+        topic = arrival.target
         assert not isinstance(topic, Queue)
         if topic.policy.unroutable == "release" and not delivery.settled:
-            if arrival.producer.mark is not None:
-                arrival.producer.mark.refused = True
+            if producer.mark is not None:
+                producer.mark.refused = True
             delivery.link.session.settle_all([delivery], Released())
             return
         durable = arrival.posting.durable
         self._scribe.unrouted(topic, arrival.payload, arrival.actor, durable=durable)
-        if arrival.producer.resumable is not None:
-            self._remember(arrival.producer.resumable, [delivery], durable=durable)
+        if producer.resumable is not None:
+            self._remember(producer.resumable, [delivery], durable=durable)
         self._accept(delivery, durable=durable)
 
     def _accept(self, delivery: Delivery, *, durable: bool) -> None:
@@ -562,4 +597,4 @@ def _says_durable(payload: bytes) -> bool:
     return payload.startswith(HEADER_HEAD) and payload[6:7] == b"\x41"
 
 
-__all__ = ["Poster", "Refused"]
+__all__ = ["Poster", "Published", "Refused"]

@@ -89,15 +89,27 @@ def specificity(pattern: str) -> tuple[int, int, int, str]:
 
 
 class Policies:
-    """The rules of one configuration, asked by address."""
+    """The rules of one configuration, and before them those of operators, asked by address."""
 
     def __init__(self, rules: tuple[AddressRule, ...]) -> None:
         """Raises ConfigurationError for rules that do not fit together."""
-        self.replace(rules)
+        self._put_together(rules, ())
 
     def replace(self, rules: tuple[AddressRule, ...]) -> None:
-        """Go by other rules from now on. Raises ConfigurationError as the constructor, with nothing changed."""
-        default = AddressPolicy()
+        """Go by another configuration from now on. Raises ConfigurationError as the constructor, with nothing
+        changed."""
+        self._put_together(rules, self.operators)
+
+    def override(self, rules: tuple[AddressRule, ...]) -> None:
+        """Go by other rules of operators from now on. Raises as `replace`."""
+        self._put_together(self.configured, rules)
+
+    def rules_for(self, address: str) -> list[AddressRule]:
+        """Return the rules that match an address: of each setting, the first that has it counts."""
+        return [rule for rule in self._rules if matches(rule.match, address)]
+
+    def _put_together(self, configured: tuple[AddressRule, ...], operators: tuple[AddressRule, ...]) -> None:
+        default, rules = AddressPolicy(), (*operators, *configured)
         terminal = {
             str(rule.settings.get(name, getattr(default, name)))
             for rule in (*rules, AddressRule("#"))
@@ -106,6 +118,7 @@ class Policies:
         for address in terminal:
             if fault := address_fault(address):
                 raise ConfigurationError(f"dead_letter_address or expiry_address: {fault}, found {address!r}")
+        self.configured, self.operators = configured, operators
         self._rules = sorted(rules, key=lambda rule: specificity(rule.match))
         self.policy_of = lru_cache(maxsize=10_000)(self._policy_of)
         self.terminal = terminal
@@ -113,10 +126,9 @@ class Policies:
 
     def _policy_of(self, address: str) -> AddressPolicy:
         settings: dict[str, object] = {}
-        for rule in self._rules:
-            if matches(rule.match, address):
-                for name, value in rule.settings.items():
-                    settings.setdefault(name, value)
+        for rule in self.rules_for(address):
+            for name, value in rule.settings.items():
+                settings.setdefault(name, value)
         if address in self.terminal:
             # It keeps what it got: nobody would find what is dropped from here for having been tried too often.
             settings |= {"dead_letter_address": "", "expiry_address": "", "max_delivery_attempts": 0}

@@ -115,7 +115,7 @@ class Nodes:
         for queue in self._topics.routes_of(topic):
             subscription = queue.subscription
             if subscription is not None and subscription.filtered:
-                if subscription.no_local and subscription.container == arrival.producer.peer.container:
+                if subscription.no_local and subscription.container == arrival.container:
                     continue
                 if subscription.selector is not None:
                     if fields is None:

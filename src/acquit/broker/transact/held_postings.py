@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.options import TransactionLimits
+    from acquit.protocol.delivery import Delivery
 
 _COMMIT: Final = step(NodeState.HELD, NodeEvent.COMMIT)
 _WHEN_COMMITTED: Final = _COMMIT.next
@@ -66,7 +67,7 @@ class HeldPostings:
             )
             self._numbers = transaction.number = number
 
-    def hold(self, transaction: Transaction, arrival: Arrival, limits: TransactionLimits) -> Held:
+    def hold(self, transaction: Transaction, arrival: Arrival, delivery: Delivery, limits: TransactionLimits) -> Held:
         """Record one more. Raises Refused for one too many, DecodeError or StoreFull; nothing is changed then."""
         scribe = self._scribe
         posting, payload, target, identity = arrival.posting, arrival.payload, arrival.target, arrival.identity
@@ -84,7 +85,7 @@ class HeldPostings:
         durable = posting.durable and not (isinstance(target, Queue) and not target.durable)
         flags = (DURABLE if durable else 0) | (0 if identity is None else identity.flags)
         sequence = scribe.sequences.take(scribe.time_us)
-        held = Held(transaction, arrival, sequence, scribe.time_us, durable=durable, flags=flags)
+        held = Held(transaction, arrival, delivery, sequence, scribe.time_us, durable=durable, flags=flags)
         if durable:
             self.record(transaction)
             meta = posting_meta(target.address, posting, arrival.expires_at_ms, posting.due_at_ms)

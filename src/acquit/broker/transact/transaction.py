@@ -34,6 +34,7 @@ class Held:
 
     __slots__ = (
         "arrival",
+        "delivery",
         "durable",
         "fingerprint",
         "flags",
@@ -45,10 +46,19 @@ class Held:
     )
 
     def __init__(
-        self, transaction: Transaction, arrival: Arrival, sequence: int, posted_us: int, *, durable: bool, flags: int
+        self,
+        transaction: Transaction,
+        arrival: Arrival,
+        delivery: Delivery,
+        sequence: int,
+        posted_us: int,
+        *,
+        durable: bool,
+        flags: int,
     ) -> None:
         self.transaction = transaction
         self.arrival = arrival
+        self.delivery = delivery
         self.posted_us = posted_us
         self.sequence = sequence
         """Provisional."""

@@ -228,7 +228,7 @@ class Transactions:
 
     # -- postings -----------------------------------------------------------------------------------------------------
 
-    def hold(self, transaction: Transaction, arrival: Arrival) -> None:
+    def hold(self, transaction: Transaction, arrival: Arrival, delivery: Delivery) -> None:
         """Record a posting, which enters its queues at the commit. Raises Refused, DecodeError or StoreFull; nothing is
         changed then."""
         transaction.used_us = self._scribe.time_us
@@ -236,7 +236,7 @@ class Transactions:
             raise Refused(
                 f"the transaction has failed: {transaction.failed.description}", condition=transaction.failed.condition
             )
-        held = self.postings.hold(transaction, arrival, self.limits)
+        held = self.postings.hold(transaction, arrival, delivery, self.limits)
         if arrival.identity is not None:
             self._duplicates.held(arrival.identity, transaction, held.sequence)
 
@@ -435,7 +435,7 @@ class Transactions:
         """The batch with the commit is on the disk: now it is so."""
         del self._unsynced[transaction.txn_id]
         self._entering.available(messages)
-        for delivery in (*(held.arrival.delivery for held in transaction.postings), *transaction.repeated):
+        for delivery in (*(held.delivery for held in transaction.postings), *transaction.repeated):
             if not delivery.settled:  # its sender settles second
                 delivery.settle(ACCEPTED)
         for retirement in transaction.retirements:
