@@ -22,7 +22,7 @@ _MESSAGE: Final = {
     **dict.fromkeys(("annotations", "application_properties"), Mapping),
     "durable": bool,
 }
-"""What PUBLISH can say of a message, and of which type: the encoded message, or its parts."""
+"""The parts of a message that PUBLISH can have, and their types; or all of it, encoded."""
 READ_BYTES_MAX: Final = 16 << 20
 """Bytes of the largest message that READ gives, where the request does not say."""
 
