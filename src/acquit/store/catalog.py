@@ -161,6 +161,9 @@ class RecordReader:
         except RecordMalformed as error:
             raise StoreCorrupt(str(error), path=path, offset=offset) from error
         if record.flags & ERASED:
+            # Asked again: what has been erased by now was archived before.
+            if not self._catalog.find(position).archived:
+                raise StoreCorrupt("a record of the journal that says it was erased", path=path, offset=offset)
             raise KeyError(f"the payload of the record at position {position} was erased")
         return record
 

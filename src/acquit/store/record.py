@@ -243,13 +243,16 @@ def record_bytes(head: bytes) -> int:
 
 
 def decode_record(data: bytes, position: Position) -> Record:
-    """The one record that `data` is, verified by its own checksum unless it was erased. Raises RecordMalformed."""
+    """The one record that `data` is, verified by its own checksum. Raises RecordMalformed.
+
+    One that was erased has the checksum of what stood there, which tells nothing: it must have zeros for a payload.
+    """
     if len(data) < RECORD_HEAD_BYTES or record_bytes(data) != len(data):
         raise RecordMalformed(f"{len(data)} bytes that are not one record")
     crc, payload_bytes, meta_bytes, kind, version, flags, event = _HEAD.unpack_from(data)
     meta_end = RECORD_HEAD_BYTES + meta_bytes
     payload = data[meta_end:]
-    if not flags & ERASED and crc32(data[4:meta_end], crc32(payload)) != crc:
+    if payload.strip(b"\0") if flags & ERASED else crc32(data[4:meta_end], crc32(payload)) != crc:
         raise RecordMalformed("the record's checksum does not match")
     meta = data[RECORD_HEAD_BYTES:meta_end]
     return Record(position, kind, version, flags, event, meta, payload, payload_bytes, crc)

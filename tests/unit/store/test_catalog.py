@@ -181,3 +181,18 @@ def test_many_threads_read_while_segments_move(disk: FaultyDisk) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_what_recovery_needs_was_never_erased() -> None:
+    """A flag that says so in the journal itself is damage, and no message that went with its segment."""
+    disk = FaultyDisk()
+    raw = Raw(disk)
+    (position,) = raw.put(bytes(700))
+    content = disk.content(DATA / "journal" / f"{1:020}.seg")
+    at = HEADER_BYTES + position
+    assert content[at + 15] == 0x20
+    content[at + 15] |= 0x10
+    with pytest.raises(StoreCorrupt, match="says it was erased"):
+        raw.journal.read(position, 1024)
+    with pytest.raises(StoreCorrupt, match="says it was erased"):
+        raw.journal.read_payloads([position], [1024])

@@ -209,4 +209,7 @@ def test_payloads_are_erased_in_their_places() -> None:
     assert erase_payloads(again, kept, without) == kept
     assert [find_payload(kept, one.position - head.position) for one in after] == [None, b"other", None]
     size = record_bytes(kept[BATCH_HEAD_BYTES : BATCH_HEAD_BYTES + 12])
-    assert decode_record(kept[BATCH_HEAD_BYTES : BATCH_HEAD_BYTES + size], after[0].position) == after[0]
+    found = kept[BATCH_HEAD_BYTES : BATCH_HEAD_BYTES + size]
+    assert decode_record(found, after[0].position) == after[0]
+    with pytest.raises(RecordMalformed, match="checksum"):
+        decode_record(found[:-1] + b"x", after[0].position)
