@@ -440,7 +440,8 @@ class ResumingSender(SenderCore):
         self._identity = known.identity
         self._tags = _lasting_tags(session.core.wall_clock())
         self._unsettled: dict[bytes, SendPromise] = {}
-        """Sends that may have been transferred and have no outcome, by delivery-tag."""
+        """Sends that may have been transferred and are not forgotten in the store, by delivery-tag: each attach has to
+        name them, as the peer forgets what it does not name."""
         self._named: set[bytes] = set()
         """Tags that our last attach had in its map."""
         self._refusal: Failure | None = None
@@ -458,7 +459,7 @@ class ResumingSender(SenderCore):
     @property
     def recovered(self) -> int:
         """The number of sends that an earlier life of the program left without an outcome, and that have none yet."""
-        return sum(type(promise) is SendPromise for promise in self._unsettled.values())
+        return sum(type(promise) is SendPromise and not promise.done for promise in self._unsettled.values())
 
     # -- user side -----------------------------------------------------------------------------------------------------
 
@@ -568,6 +569,8 @@ class ResumingSender(SenderCore):
             if state is not None and is_outcome(state):
                 heard.append(tag)
                 self._hear(promise, state)  # type: ignore[arg-type]  # `is_outcome` has looked at it
+            elif promise.done:
+                continue  # it is being forgotten, and never sent again
             elif tag in self._named and not answer.incomplete_unsettled and id(promise) not in waiting:
                 again.append(promise)
         for promise in reversed(again):
@@ -616,18 +619,22 @@ class ResumingSender(SenderCore):
         tags = []
         for delivery in deliveries:
             promise = self._unsettled.get(delivery.tag)
-            if promise is not None:
+            if promise is not None and not promise.done:
                 self.in_flight -= 1
                 tags.append(delivery.tag)
                 self._hear(promise, state)
         engine = self.session.engine
 
+        def settle() -> None:
+            for tag in tags:
+                self._unsettled.pop(tag, None)
+            if engine is self.session.engine and self.failure is None:
+                engine.settle_all(deliveries)
+
         def safe(error: BaseException | None) -> None:
             if error is None:
-                self.session.core.post((self._settle, engine, deliveries))
+                self.session.core.post((settle,))
 
-        for tag in tags:
-            self._unsettled.pop(tag, None)
         self._store.write(forget(EntryKind.SEND, self.spec.name, tags), safe)
 
     def _hear(self, promise: SendPromise, state: DeliveryState | None) -> None:
@@ -637,10 +644,6 @@ class ResumingSender(SenderCore):
         promise.settle(state)
         if promise.error() is not None:
             self._failed.append(promise)
-
-    def _settle(self, engine: object, deliveries: list[Delivery]) -> None:
-        if engine is self.session.engine and self.failure is None:
-            self.session.engine.settle_all(deliveries)
 
     def _confirm_when_safe(self, tags: list[bytes]) -> None:
         """Forget sends whose outcome the peer's map told, and then resume them settled. One for which there is no

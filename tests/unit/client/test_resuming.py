@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit import ConfigurationError, LinkDetached, MemoryStore, ReceiptStatus, SqliteStore, StoreEntry
+from acquit import ConfigurationError, FileStore, LinkDetached, MemoryStore, ReceiptStatus, SqliteStore, StoreEntry
 from acquit.broker.configuration import parse_options
 from acquit.client.entries import Done
 from acquit.client.receiving import ReceiverCore
@@ -273,6 +273,32 @@ def test_the_next_message_comes_while_an_outcome_is_being_stored(broker: acquit.
         (safe,) = store.waiting
         safe(None)
         assert receipt.result(timeout=10) is ReceiptStatus.APPLIED
+
+
+class Behind(FileStore):
+    """Has forgotten nothing yet: its disk is slow, or another writer comes before it."""
+
+    def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
+        if all(entry.value is not None for entry in entries):
+            super().write(entries, done)
+
+
+def test_what_the_store_has_not_forgotten_yet_the_broker_does_not_forget_at_a_new_attach(
+    broker: acquit.Broker, proxy: Proxy, tmp_path: Path
+) -> None:
+    """The program heard the outcome, attached anew after a loss, and was killed before its store was so far."""
+    with Behind(tmp_path / "out") as store, connect(proxy.url) as connection:
+        sender = connection.session().sender("q", name="out", exactly_once=store)
+        sender.send("one", timeout=20)
+        proxy.before("transfer", by="client").cut()
+        sender.send("two", timeout=20)
+    assert depth(broker) == 2
+    with FileStore(tmp_path / "out") as store, connect(broker.url) as connection:
+        sender = connection.session().sender("q", name="out", exactly_once=store)
+        sender.flush(20)
+        assert depth(broker) == 2
+    with FileStore(tmp_path / "out") as store:
+        assert not store.load("out").sends
 
 
 def test_a_terminus_that_the_broker_has_ended_is_no_silent_end(broker: acquit.Broker, proxy: Proxy) -> None:
