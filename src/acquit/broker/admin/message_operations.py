@@ -10,7 +10,9 @@ from acquit.broker.admin.examining import EXAMINED_MAX, STATES, Examined, Messag
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.requests import ManagementRequest, is_number
 from acquit.broker.admin.schedule import LISTED_MAX, Scheduled
+from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, EncodeError, StoreFull
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong, Value
 
@@ -125,6 +127,12 @@ def publish_message(request: ManagementRequest) -> Later[Value]:
         raise RequestFailure(400, str(exc)) from exc
     except StoreFull as exc:
         raise RequestFailure(507, "the broker's disk is full") from exc
+    except Refused as exc:
+        if (
+            exc.condition == AmqpCondition.RESOURCE_LIMIT_EXCEEDED
+        ):  # of the queue, or it is paused: no fault of the broker
+            raise RequestFailure(409, exc.description) from exc
+        raise
     return told.then(lambda published: {"queues": published.queues, "duplicate": published.duplicate})
 
 

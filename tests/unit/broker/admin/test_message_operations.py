@@ -103,7 +103,7 @@ RULES = BrokerOptions(
     [
         ("absent", {"body": "x"}, 404, "there is no queue or topic 'absent'"),
         (None, {"body": "x"}, 400, "name"),
-        ("full", {"body": "x"}, 507, "limit"),
+        ("full", {"body": "x"}, 409, "limit"),
         ("news", {"body": "x"}, 400, "no subscription"),
         ("orders", {"nonsense": 1}, 400, "the body must be a map of some of"),
         ("orders", {"priority": "high"}, 400, "the body must be a map of some of"),
@@ -112,7 +112,7 @@ RULES = BrokerOptions(
         ("orders", {"message": b""}, 400, "0 bytes"),
         ("orders", {"message": Message("x").encode(), "durable": True}, 400, "encoded already"),
         ("orders", {"application_properties": {"list": [1]}}, 400, "list"),
-        ("paused", {"body": "x"}, 507, "paused"),
+        ("paused", {"body": "x"}, 409, "paused"),
     ],
 )
 def test_what_cannot_be_posted_is_said(name: str | None, body: object, status: int, why: str) -> None:
