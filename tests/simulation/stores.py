@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SYNC_S: Final = (0.0, 0.001, 0.001, 0.02, 0.3)
-BUSY_S: Final = (0.001, 0.001, 0.3, 1.0, 3.0)
-"""The same where the user's own commits come before it, in a database that both use."""
-BUSY_SHARE: Final = 0.3
 """How long a sync takes."""
 
 
@@ -73,7 +70,6 @@ class KeptStore:
     def __init__(self, world: World, client: str) -> None:
         self.links: dict[str, LinkEntries] = {}
         self._rng: Random = world.rng
-        self._sync_s = BUSY_S if Random(f"{world.case.seed} {client}").random() < BUSY_SHARE else SYNC_S
         self._told = _Telling(world, client)
         self._pending: deque[tuple[list[StoreEntry], Done | None]] = deque()
 
@@ -89,7 +85,7 @@ class KeptStore:
             self._sync_later()
 
     def _sync_later(self) -> None:
-        asyncio.get_running_loop().call_later(self._rng.choice(self._sync_s), self._sync, len(self._pending))
+        asyncio.get_running_loop().call_later(self._rng.choice(SYNC_S), self._sync, len(self._pending))
 
     def _sync(self, count: int) -> None:
         self._commit(min(count, len(self._pending)))
