@@ -283,7 +283,7 @@ def _send_settled_before_it_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: ResumingSender, deliveries: Any, state: Any, settled: bool) -> None:
         on_states(self, deliveries, state, settled)
-        self._settle(self.session.engine, deliveries)
+        self.session.engine.settle_all(deliveries)
 
     patch.setattr(ResumingSender, "on_states", wrong)
 
