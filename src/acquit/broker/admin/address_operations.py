@@ -62,11 +62,11 @@ def _put(request: ManagementRequest, settings: Mapping[str, object]) -> Later[st
 
 
 def _plain(value: object) -> Value:
-    """Return a setting without the type that AMQP gave it."""
-    for kind in (bool, int, float):
+    """Return a setting without the type that AMQP gave it. Raises RequestFailure for what none can be."""
+    for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
-    return str(value)
+    raise RequestFailure(400, f"a setting is a boolean, a number or a text, not {value!r:.64}")
 
 
 def _encode(rule: AddressRule, policies: Policies) -> Value:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from acquit.broker.admin.address_operations import delete_address, query_addresses, read_address, update_address
 from acquit.broker.admin.connection_operations import (
@@ -257,11 +257,21 @@ def _record(operation: Operation, request: ManagementRequest, result: object) ->
     elif isinstance(result, Deleted):
         text = f"messages {result.messages}, links {result.links}"
     else:
-        told = result.items() if isinstance(result, Mapping) else ()
-        text = ", ".join(f"{key} {value}" for key, value in told if isinstance(value, int | str)) or "done"
+        text = _told(result if isinstance(result, Mapping) else {}) or "done"
     request.broker.auditor.performed(
         _ACTIONS[operation], request.user, request.peer, request.name or "", text, refused=refused
     )
+
+
+def _told(result: Mapping[Any, Any]) -> str:
+    """Return an answer as the audit has it: its numbers and texts, and those of the maps in it."""
+    words = []
+    for key, value in result.items():
+        if isinstance(value, int | float | str):
+            words.append(f"{key} {value}")
+        elif isinstance(value, Mapping) and (inner := _told(value)):
+            words.append(f"{key} ({inner})")
+    return ", ".join(words)
 
 
 def check_browse_any(rights: Rights) -> None:
