@@ -265,7 +265,8 @@ class Checkpointer:
         old = self._open[1] <= time_us - leave_after_us
         if old and newest.base < self._changed_up_to and self._turned != newest.number:
             with contextlib.suppress(StoreFull):
-                self._turned = journal.turn()
+                journal.turn()
+                self._turned = newest.number
 
     def _is_aged(self, segment: SegmentInfo, time_us: int) -> bool:
         age_us = self._leave_after_us

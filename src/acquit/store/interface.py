@@ -251,9 +251,9 @@ class Journal(Protocol):
         (`read_seal`). Raises as `append`, and ValueError for any other segment."""
         ...
 
-    def turn(self) -> int:
-        """Have the open segment closed, and the next begun, with the next batch. Return the number of the one that is
-        closed. Raises as `append`."""
+    def turn(self) -> None:
+        """Have the open segment closed, and the next begun, with the next batch. Raises as `append`, and StoreFull
+        while the disk is full."""
         ...
 
     def take_chore(self) -> Chore | None:

@@ -229,13 +229,12 @@ class SegmentedJournal:
     def left_through(self) -> int:
         return self._left_through
 
-    def turn(self) -> int:
+    def turn(self) -> None:
         if self._reserve.disk_full:
             raise StoreFull("no segment is begun before its time while the disk is full")
         if not self._turning:
             self._note(StoreKind.TURNED, flags=SKIPPABLE)
             self._turning = True
-        return self._catalog.segments[-1].number
 
     def take_chore(self) -> Chore | None:
         if self._chore is not None or self._writer.failure is not None:

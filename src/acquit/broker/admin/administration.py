@@ -320,9 +320,9 @@ class Administration:
 
     def rotate(self) -> Later[int]:
         """Close the open segment of the journal; its number, once the next one is on the disk. Raises StoreFull."""
-        closed = Later[int]()
-        number = self._scribe.journal.turn()
-        self._scribe.once_durable(closed.finish, number)
+        closed, journal = Later[int](), self._scribe.journal
+        journal.turn()
+        self._scribe.when_synced(lambda: closed.finish(journal.segments[-1].number - 1))
         return closed
 
     def move(
