@@ -191,7 +191,10 @@ class Erase:
 
 
 class Replace:
-    """Put the segment without its bodies, whose erasure is on record, in the place of the one that has them."""
+    """Put the segment without its bodies, whose erasure is on record, in the place of the one that has them.
+
+    Where that cannot be done (`complete` stays False), all of it is done again, from `Erase` on.
+    """
 
     def __init__(self, folder: Folder, number: int) -> None:
         self._folder = folder
@@ -200,7 +203,7 @@ class Replace:
 
     def run(self) -> None:
         folder = self._folder
-        with _room_permitting(folder.archive):
+        with _room_permitting(folder.archive), contextlib.suppress(FileNotFoundError):
             part = folder.segment(self.number, archived=True, suffix=SEGMENT + PART)
             folder.disk.rename(part, folder.segment(self.number, archived=True))
             folder.disk.sync_folder(folder.archive)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 from acquit.store.catalog import Catalog, RecordReader
@@ -26,6 +27,9 @@ from acquit.store.interface import Chore, Erasing, Position, SegmentInfo
 from acquit.store.options import JournalOptions
 from acquit.store.reserve import Reserve
 from acquit.store.writer import Sealed
+
+_ROOM_S: Final = 60.0
+"""How long erasing waits after it found no room: each try writes up to a segment in vain."""
 
 
 class Housekeeper:
@@ -123,7 +127,7 @@ class Housekeeper:
     def _erasure(self, now_s: float, now_us: int) -> Chore | None:
         """The oldest archived segment that has its bodies, if it is old enough and no other is being replaced."""
         info, age_us = self._unerased, self._options.leave_after_us
-        if info is None or age_us is None or self._replacing or now_s < self._erase_at_s:
+        if info is None or age_us is None or self._replacing or self._reserve.disk_full or now_s < self._erase_at_s:
             return None
         return Erase(self._folder, info, self._erasing) if info.sealed_us <= now_us - age_us else None
 
@@ -160,16 +164,15 @@ class Housekeeper:
             case Delete(number=number):
                 self._deleting.appendleft((number, Position(-1)))
                 self._retry_at_s = retry_at_s
-            case Erase(damaged=damaged, number=number):
+            case Erase(erased=erased, damaged=damaged, number=number):
                 self._erase_at_s = retry_at_s
+                if erased is None and not damaged:  # there was no room for a segment: postings come first
+                    self._erase_at_s += _ROOM_S
                 if damaged:
                     self._damaged.add(number)
                     self._counted = ()
             case Replace(complete=True, number=number):
                 self._catalog.erased(number)
                 self._reader.drop(number)
-            case Replace(number=number):
-                self._replacing.appendleft((number, Position(-1)))
-                self._retry_at_s = retry_at_s
             case _:
                 pass

@@ -485,7 +485,29 @@ def test_a_full_disk_erases_later(disk: FaultyDisk) -> None:
     assert raw.chores() == ["Erase"]
     assert raw.chores() == [] and not raw.journal.pending
     disk.capacity_bytes = None
+    assert "Erase" not in run_chores(raw), "room is for postings first"
+    raw.clock.us += 60_000_000
     assert run_chores(raw).count("Replace") == 2
+
+
+def test_what_somebody_removed_before_it_was_in_place_is_written_again(disk: FaultyDisk) -> None:
+    raw, _ = archived(disk)
+    raw.clock.us += 51_000_000
+    assert raw.chores() == ["Erase"]
+    raw.sync()
+    disk.delete(DATA / "archive" / f"{1:020}.seg.part")
+    assert raw.chores(1) == ["Replace"]
+    assert BODY[:8] in bytes(archive(disk, 1))
+    assert run_chores(raw).count("Replace") == 2
+    assert BODY[:8] not in bytes(archive(disk, 1))
+
+
+def test_nothing_is_erased_while_room_is_wanting(disk: FaultyDisk) -> None:
+    raw, _ = archived(disk, replace(ERASING, archive_yields=False))
+    raw.journal._reserve.disk_full = True
+    raw.clock.us += 51_000_000
+    disk.capacity_bytes = disk.used_bytes
+    assert "Erase" not in raw.chores()
 
 
 def test_what_is_deleted_meanwhile_stays_deleted(disk: FaultyDisk) -> None:
