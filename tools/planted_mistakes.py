@@ -148,6 +148,14 @@ MISTAKES: tuple[Planted, ...] = (
         "True",
     ),
     _one(
+        "send left out of the map too soon",
+        "what a sender's store still has is posted once, also when it was heard of, and the program killed, meanwhile",
+        "client/resuming.py",
+        "        engine = self.session.engine\n\n        def settle() -> None:\n",
+        "        for tag in tags:\n            self._unsettled.pop(tag, None)\n"
+        "        engine = self.session.engine\n\n        def settle() -> None:\n",
+    ),
+    _one(
         "refusal that ends a terminus",
         "what a terminus holds stays there when its link is refused as it comes back",
         "broker/links/receivers.py",

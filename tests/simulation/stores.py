@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 SYNC_S: Final = (0.0, 0.001, 0.001, 0.02, 0.3)
 """How long a sync takes."""
+LAG_S: Final = (0.3, 1.0, 3.0, 6.0)
+"""How long it takes until sends are forgotten, where that waits in a database that the user's own commits keep busy."""
+LAG_SHARE: Final = 0.5
+"""Of the clients whose store does."""
 
 
 def _verb(value: bytes) -> str:
@@ -32,6 +37,11 @@ def _verb(value: bytes) -> str:
     if isinstance(outcome, Modified):
         return "fail" if outcome.delivery_failed else "modify"
     return "accept" if isinstance(outcome, Accepted) else "reject" if isinstance(outcome, Rejected) else "release"
+
+
+def _forgets(entry: StoreEntry) -> bool:
+    """Whether an entry forgets a send. What tells the oracle of a terminus comes in its usual time."""
+    return entry.kind is EntryKind.SEND and entry.value is None
 
 
 def key_of(payload: bytes) -> str:
@@ -70,6 +80,8 @@ class KeptStore:
     def __init__(self, world: World, client: str) -> None:
         self.links: dict[str, LinkEntries] = {}
         self._rng: Random = world.rng
+        own = Random(f"{world.case.seed} {client}")
+        self._lag: Random | None = own if own.random() < LAG_SHARE else None
         self._told = _Telling(world, client)
         self._pending: deque[tuple[list[StoreEntry], Done | None]] = deque()
 
@@ -85,7 +97,10 @@ class KeptStore:
             self._sync_later()
 
     def _sync_later(self) -> None:
-        asyncio.get_running_loop().call_later(self._rng.choice(SYNC_S), self._sync, len(self._pending))
+        delay_s = self._rng.choice(SYNC_S)
+        if self._lag is not None and all(map(_forgets, chain.from_iterable(one for one, _ in self._pending))):
+            delay_s = self._lag.choice(LAG_S)
+        asyncio.get_running_loop().call_later(delay_s, self._sync, len(self._pending))
 
     def _sync(self, count: int) -> None:
         self._commit(min(count, len(self._pending)))
