@@ -29,7 +29,7 @@ from acquit.store.reserve import Reserve
 from acquit.store.writer import Sealed
 
 _ROOM_S: Final = 60.0
-"""How long erasing waits after it found no room: each try writes up to a segment in vain."""
+"""The time that erasing waits after it found no room: each try writes up to a segment in vain."""
 
 
 class Housekeeper:
