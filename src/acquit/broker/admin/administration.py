@@ -21,7 +21,7 @@ from acquit.broker.admin.turns import InTurns
 from acquit.broker.admin.walking import EVERYTHING, choose
 from acquit.broker.inspect import MarkSnapshot
 from acquit.broker.intake.limits import full
-from acquit.broker.intake.posting import Published
+from acquit.broker.intake.posting import Posted
 from acquit.broker.links.terminus import SourceTerminus
 from acquit.broker.nodes.addresses import is_pattern
 from acquit.broker.nodes.finding import SEPARATOR
@@ -166,15 +166,15 @@ class Administration:
         self._scribe.once_durable(put.finish, match)
         return put
 
-    def publish(self, name: str, payload: bytes, user: str | None, rights: Rights) -> Later[Published]:
+    def publish(self, name: str, payload: bytes, user: str | None, rights: Rights) -> Later[Posted]:
         """Post a message to a queue or topic that is there; what came of it, once it is durable. Raises RequestFailure,
         Refused, DecodeError or StoreFull."""
         target = self._nodes.known(name, None)
         if target is None:
             raise RequestFailure(404, f"there is no queue or topic {name!r}")
-        published = self._poster.publish(target, payload, self._actor(user, target.address), rights)
-        told = Later[Published]()
-        self._scribe.once_durable(told.finish, published)
+        posted = self._poster.publish(target, payload, self._actor(user, target.address), rights)
+        told = Later[Posted]()
+        self._scribe.once_durable(told.finish, posted)
         return told
 
     # -- queues -------------------------------------------------------------------------------------------------------

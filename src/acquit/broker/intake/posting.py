@@ -79,13 +79,17 @@ _JMS_KINDS: Final[dict[object, bool]] = {0: False, 1: True, 2: False, 3: True}
 """Is it a topic?"""
 
 
-class Published(NamedTuple):
-    """The result of a posting that no link brought."""
+class Posted(NamedTuple):
+    """The result of a posting."""
 
     queues: int
     """The queues that the message entered."""
-    duplicate: bool
-    """It was there before, and was not posted again."""
+    durable: bool
+    """True if something of it is recorded, and its sender must wait for the disk."""
+    duplicate: bool = False
+    """True if it was there before, and was not posted again."""
+    released: bool = False
+    """True if no subscription takes it, and its sender is to have it back."""
 
 
 class Poster:
@@ -247,32 +251,45 @@ class Poster:
     def _receive_one(self, producer: Producer, delivery: Delivery) -> None:
         """One delivery, whatever it is."""
         try:
-            arrival = self._read(producer, delivery)
-            arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting)
-            if identity is not None and identity.first:
-                durable = self._duplicates.suppress(identity, arrival.target, arrival.actor)
-                if producer.resumable is not None:
-                    self._remember(producer.resumable, [delivery], durable=durable)
-                self._accept(delivery, durable=durable)
-                return
-            if not arrival.queues:
-                check_paused(arrival.target)
-                self._unroutable(producer, delivery, arrival)
-                self._nodes.posted(arrival)
-                return
-            self._admit(arrival)
-            durable = self._entering.enter_all(arrival)
-            self._nodes.posted(arrival)
+            posted = self._post(self._read(producer, delivery), releases=not delivery.settled)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
         except (DecodeError, Refused) as exc:
             self._refuse(producer, [delivery], exc)
         else:
-            producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
-            producer.volatile = not durable
+            if posted.released:
+                if producer.mark is not None:
+                    producer.mark.refused = True
+                delivery.link.session.settle_all([delivery], Released())
+                return
+            if posted.queues:
+                producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
+                producer.volatile = not posted.durable
             if producer.resumable is not None:
-                self._remember(producer.resumable, [delivery], durable=durable)
-            self._accept(delivery, durable=durable)
+                self._remember(producer.resumable, [delivery], durable=posted.durable)
+            self._accept(delivery, durable=posted.durable)
+
+    def _post(self, arrival: Arrival, *, releases: bool) -> Posted:
+        """Put a message into its queues, or count it where it has been before or nobody takes it. `releases`: it can be
+        given back, where that is the policy. Raises DecodeError, Refused or StoreFull, with nothing changed."""
+        target = arrival.target
+        arrival.identity = identity = self._duplicates.check(target, arrival.posting)
+        if identity is not None and identity.first:
+            durable = self._duplicates.suppress(identity, target, arrival.actor)
+            return Posted(0, durable, duplicate=True)
+        durable = arrival.posting.durable
+        if arrival.queues:
+            self._admit(arrival)
+            durable = self._entering.enter_all(arrival)
+        else:
+            check_paused(target)
+            assert not isinstance(target, Queue)
+            if releases and target.policy.unroutable == "release":
+                self._nodes.posted(arrival)
+                return Posted(0, durable, released=True)
+            self._scribe.unrouted(target, arrival.payload, arrival.actor, durable=durable)
+        self._nodes.posted(arrival)
+        return Posted(len(arrival.queues), durable)
 
     def _unposted(
         self, producer: Producer, terminus: TargetTerminus, deliveries: Iterable[Delivery]
@@ -447,28 +464,16 @@ class Poster:
         arrival.queues = self._nodes.queues_of(arrival)
         return arrival
 
-    def publish(self, target: Queue | Topic, payload: bytes, actor: int, rights: Rights) -> Published:
-        """Post a message that no link brought: what happens to it is what happens to one that a link brings.
+    def publish(self, target: Queue | Topic, payload: bytes, actor: int, rights: Rights) -> Posted:
+        """Post a message that no link brought, as if one did.
 
         Raises DecodeError, Refused or StoreFull, with nothing changed. What was recorded of it is not synced yet.
         """
         posting = self._look(payload, MANAGEMENT_NODE, rights)
-        arrival = self._arrive(payload, MANAGEMENT_NODE, posting, target, actor)
-        arrival.identity = identity = self._duplicates.check(target, posting)
-        if identity is not None and identity.first:
-            self._duplicates.suppress(identity, target, actor)
-            return Published(0, duplicate=True)
-        if arrival.queues:
-            self._admit(arrival)
-            self._entering.enter_all(arrival)
-        else:
-            check_paused(target)
-            assert not isinstance(target, Queue)
-            if target.policy.unroutable == "release":
-                raise Refused("no subscription takes the message", condition=AmqpCondition.PRECONDITION_FAILED)
-            self._scribe.unrouted(target, payload, actor, durable=posting.durable)
-        self._nodes.posted(arrival)
-        return Published(len(arrival.queues), duplicate=False)
+        posted = self._post(self._arrive(payload, MANAGEMENT_NODE, posting, target, actor), releases=True)
+        if posted.released:
+            raise Refused("no subscription takes the message", condition=AmqpCondition.PRECONDITION_FAILED)
+        return posted
 
     def _route(self, producer: Producer, posting: Posting) -> Queue | Topic:
         """Where a message on the anonymous terminus goes."""
@@ -507,21 +512,6 @@ class Poster:
                 f"no memory for {len(arrival.queues)} copies: try again later",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
-
-    def _unroutable(self, producer: Producer, delivery: Delivery, arrival: Arrival) -> None:
-        """No subscription takes it."""
-        topic = arrival.target
-        assert not isinstance(topic, Queue)
-        if topic.policy.unroutable == "release" and not delivery.settled:
-            if producer.mark is not None:
-                producer.mark.refused = True
-            delivery.link.session.settle_all([delivery], Released())
-            return
-        durable = arrival.posting.durable
-        self._scribe.unrouted(topic, arrival.payload, arrival.actor, durable=durable)
-        if producer.resumable is not None:
-            self._remember(producer.resumable, [delivery], durable=durable)
-        self._accept(delivery, durable=durable)
 
     def _accept(self, delivery: Delivery, *, durable: bool) -> None:
         """Answer *accepted*; where something of it was recorded, after the sync."""
@@ -597,4 +587,4 @@ def _says_durable(payload: bytes) -> bool:
     return payload.startswith(HEADER_HEAD) and payload[6:7] == b"\x41"
 
 
-__all__ = ["Poster", "Published", "Refused"]
+__all__ = ["Posted", "Poster", "Refused"]
