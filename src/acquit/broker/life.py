@@ -55,15 +55,20 @@ class Account:
         """True if it says more than an event of this kind does by its kind and flags."""
         if self.condition or self.description or self.excluded or self.annotations:
             return True
-        return kind in _OF_ANY_CAUSE or self.cause not in _PLAIN_CAUSES
+        return self.cause not in _PLAIN_CAUSES or self.cause in _NOT_IMPLIED.get(kind, ())
 
 
 _PLAIN_CAUSES: Final = frozenset(
     {Cause.REJECTED, Cause.RELEASED, Cause.MODIFIED, Cause.DETACHED, Cause.CONNECTION_LOST}
 )
 """What the event's kind and flags imply."""
-_OF_ANY_CAUSE: Final = frozenset({EventKind.DEAD_LETTERED, EventKind.DROPPED})
-"""Kinds that imply no cause: a message is dead-lettered because it was rejected, or because it failed too often."""
+_NOT_IMPLIED: Final[dict[int, frozenset[Cause]]] = {
+    EventKind.DEAD_LETTERED: _PLAIN_CAUSES,
+    EventKind.DROPPED: _PLAIN_CAUSES,
+    EventKind.MODIFIED: frozenset({Cause.REJECTED, Cause.RELEASED}),
+}
+"""By kind, those of them that must be told all the same: a message is dead-lettered because it was rejected, or because
+it failed too often; and what finds no room as a dead letter counts as failed, whatever was said of it."""
 
 
 class Life:

@@ -395,13 +395,14 @@ class Settling:
         message.queue.tally.end(verdict, ending)
         event = wanted = self._event(message, verdict, ending)
         origin = due_at_ms = 0
+        policy = message.queue.policy
         if event in _COPIED:
             origin = self._copy(message, account)
-            if not origin:
-                event = NodeEvent.FAIL  # not even the reserve has room: it stays here, and the next attempt decides
-        elif event in _DELAYED:
+            if not origin:  # not even the reserve has room: it stays here, and the next attempt decides
+                event = NodeEvent.FAIL_LATER if policy.redelivery_delay_ms else NodeEvent.FAIL
+        if event in _DELAYED:
             failures = message.failures + _DELAYED[event]
-            delay_ms = message.queue.policy.redelivery_delay(failures, self.random.random())
+            delay_ms = policy.redelivery_delay(failures, self.random.random())
             due_at_ms = self._scribe.time_us // 1000 + delay_ms
         elif event in _PACED:
             due_at_ms = self._paced_until(message)

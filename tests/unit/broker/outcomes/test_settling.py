@@ -15,6 +15,7 @@ from acquit.broker.outcomes.settling import (
     _encode_annotations,
     _within_reason,
 )
+from acquit.errors import StoreFull
 from acquit.ledger.events import RETIRING
 from acquit.ledger.history import history
 from acquit.ledger.records import Cause
@@ -62,6 +63,30 @@ def test_jitter_makes_a_delay_shorter_or_longer(chance: float, delay_ms: int) ->
     world.settle()
     world.check_journal()
     world.advance(delay_ms - 1)
+    assert len(client.received[receiver]) == 1
+    world.advance(1)
+    assert len(client.received[receiver]) == 2
+
+
+@pytest.mark.parametrize("outcome", [FAILED, Rejected()], ids=["failed", "rejected"])
+def test_what_finds_no_room_as_a_dead_letter_waits_as_after_any_failed_attempt(
+    outcome: Modified | Rejected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would go round at once otherwise, as long as the disk is full."""
+    world = World(rules(redelivery_delay_ms=1_000, max_delivery_attempts=1))
+
+    def full(*_: object, **__: object) -> int:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(world.core._letters, "copy", full)
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    client.received[receiver][0].settle(outcome)
+    world.settle()
+    world.check_journal()
+    world.advance(999)
     assert len(client.received[receiver]) == 1
     world.advance(1)
     assert len(client.received[receiver]) == 2
