@@ -143,11 +143,24 @@ class Settling:
             return
         account = Account(Cause.LOCK_EXPIRED, self._scribe.actor_number(consumer))
         for delivery in held:
+            delivery.context = _FAILED
+        if consumer.resumable is None:
+            self._tell_failed(consumer, held)
+            self._perform_all(held, Verdict.FAILED, account, Ending.LOCK_EXPIRED)
+            return
+        self._take(consumer.resumable, [delivery.tag for delivery in held], _FAILED)
+
+        def performed(_: list[Delivery]) -> None:
+            self._scribe.once_durable(self._tell_failed, consumer, held)
+
+        self._perform_all(held, Verdict.FAILED, account, Ending.LOCK_EXPIRED, performed)
+
+    def _tell_failed(self, consumer: Consumer, deliveries: Iterable[Delivery]) -> None:
+        """Tell that their lock has run out; on a resumable link once the journal knows, for a broker that was killed
+        before would resume them, and their peer would have forgotten them."""
+        for delivery in deliveries:
             delivery.update(_FAILED)
-        if consumer.resumable is not None:
-            self._take(consumer.resumable, [delivery.tag for delivery in held], _FAILED)
         self._life.touch(consumer.link.session.connection)
-        self._perform_all(held, Verdict.FAILED, account, Ending.LOCK_EXPIRED)
 
     def conclude(
         self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, ending: Ending
@@ -315,7 +328,7 @@ class Settling:
         for delivery in deliveries:
             message = delivery.context
             if message.__class__ is not Message or message.holder is not consumer:
-                stale[delivery] = delivery.local_state or _TAKEN
+                stale[delivery] = _FAILED if message is _FAILED else _TAKEN
         return stale or None
 
     def _answer_all(
@@ -333,6 +346,8 @@ class Settling:
         as_said = [delivery for delivery in deliveries if delivery not in others]
         if as_said:
             self._answer(consumer, as_said, state, durable)
+        # What took a message may not be synced yet, and a broker that is killed before would resume the delivery.
+        durable = durable or consumer.resumable is not None
         for delivery, told in others.items():
             self._answer(consumer, [delivery], told, durable)
 
@@ -341,7 +356,7 @@ class Settling:
     ) -> None:
         """The receiver waits for us to settle."""
         if durable:
-            self._scribe.when_synced(self._settle, consumer, deliveries, state)
+            self._scribe.once_durable(self._settle, consumer, deliveries, state)
         else:
             self._settle(consumer, deliveries, state)
 

@@ -406,6 +406,21 @@ def taken_unheard() -> tuple[World, Client, ReceivingLink, Delivery]:
     return world, client, link, one
 
 
+def test_what_was_told_to_be_taken_is_not_resumed_after_a_crash() -> None:
+    """The outcome came when the lock had run out and the journal did not know yet, and the broker is killed then."""
+    policy = AddressRule("q", {"lock_duration_ms": 1_000})
+    world = posted("one", options=BrokerOptions(address=(policy,)))
+    client = world.client()
+    (one,) = client.received[resume_from(client, None, credit=1)]
+    world.advance(1_000)
+    one.settle(ACCEPTED)
+    world.carry()
+    told = one in client.answers
+    world = world.crash()
+    link = resume_from(world.client(), {} if told else {one.tag: ACCEPTED}, credit=1)
+    assert (one.tag in map_of(link)) is not told
+
+
 def test_a_lock_that_ran_out_is_told_as_the_link_comes_back() -> None:
     """Example 13 of 3.4.6: the broker's outcome holds. Also over a crash."""
     world, client, link, one = taken_unheard()
