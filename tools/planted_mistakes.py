@@ -236,7 +236,7 @@ MISTAKES: tuple[Planted, ...] = (
         "outcome answered before the sync",
         "an acknowledgement that is *applied* was synced: its message never comes again",
         "broker/outcomes/settling.py",
-        "        if durable:\n            self._scribe.when_synced(self._settle, consumer, deliveries, state)\n"
+        "        if durable:\n            self._scribe.once_durable(self._settle, consumer, deliveries, state)\n"
         "        else:\n            self._settle(consumer, deliveries, state)\n",
         "        self._settle(consumer, deliveries, state)\n",
     ),
