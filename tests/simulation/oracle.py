@@ -124,6 +124,7 @@ class Oracle:
         self._broken: set[object] = set()
         self._selected: set[str] = set()
         self._deaths = 0
+        self._died_s = 0.0
         """Brokers that have ended, one way or another."""
         self._breaks = 0
         """Connections that were lost: each may have added one to the delivery-count of any message."""
@@ -305,6 +306,8 @@ class Oracle:
             return
         due_s = self.wall.reached_s(posting.due_ms, posting.sent_s)
         sweep = self._sweeps.took(seen.queue, seen.sequence, posting.colour, posting.told_s, due_s, since_s=since_s)
+        if sweep is not None and self.place(seen.queue).displaces and sweep.answered_s < self._died_s:
+            return  # it was displaced before, which the broker had not recorded: nothing was done to it
         if sweep is not None:
             raise Violation(f"swept: {seen.sequence} ({seen.key}) is in {seen.queue} after {sweep}")
 
@@ -590,6 +593,7 @@ class Oracle:
     def broker_died(self) -> None:
         """What it had done and not recorded is undone: attempts that nobody was told of count no more."""
         self._deaths += 1
+        self._died_s = self.now()
         for copy in self.copies.values():
             copy.count_seen = min(copy.count_seen, copy.count_min)
 
