@@ -95,6 +95,8 @@ CASES: Final = (
     Case("1 KB", 1.2, size=1024),
     Case("100 B, durable", 1.2, durable=True),
     Case("1 KB, durable", 1.2, size=1024, durable=True),
+    Case("100 B, as Qpid JMS writes it", 1.2, options=("-l", "jms")),
+    Case("100 B, as proton writes it", 1.2, options=("-l", "proton")),
     Case("100 B, ten consumers of a queue", 1.0, pairs=PAIRS, options=("-q", "1")),
     Case("100 B, ten queues", 1.0, pairs=PAIRS),
     Case("100 B, topic with ten subscriptions", 1.0, messages=20_000, options=("-f", "10"), node="topic"),

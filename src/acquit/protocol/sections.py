@@ -67,7 +67,7 @@ _DESCRIPTORS: Final = (0x53, 0x80, 0x44, 0xA3, 0xB3)
 
 SHORT_DESCRIPTOR: Final = 0x53
 """The constructor (smallulong) of a section's descriptor, as nearly everybody writes it."""
-BINARY8, STRING8, BINARY32, STRING32, LIST8, MAP8 = 0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1
+BINARY8, STRING8, BINARY32, STRING32, LIST8, MAP8, LIST32 = 0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1, 0xD0
 """Constructors (1.6) of what sections hold most often."""
 
 
@@ -184,6 +184,26 @@ class Sections:
         if start == end:
             return [None] * len(indexes)
         return _pick_fields(self.payload, start, end, indexes)
+
+    def property_spans(self, *indexes: int) -> list[tuple[int, int] | None]:
+        """Where the fields of the properties at these places (`PropertyIndex`, ascending) begin and end in the payload,
+        with their constructors; None where absent or null. Raises DecodeError."""
+        start, end = self.bounds[PROPERTIES], self.bounds[PROPERTIES + 1]
+        if start == end:
+            return [None] * len(indexes)
+        spans: list[tuple[int, int] | None] = []
+        position = 0
+        try:
+            count, offset, _ = d.list_head(self.payload, start + _value_offset(self.payload[start:end]))
+            for index in indexes:
+                while position < min(index, count):
+                    offset = d.skip(self.payload, offset, end)
+                    position += 1
+                there = index < count and self.payload[offset] != _NULL
+                spans.append((offset, d.skip(self.payload, offset, end)) if there else None)
+        except d.MALFORMED as exc:
+            raise d.malformed("properties", exc) from exc
+        return spans
 
 
 def data_head(size: int) -> bytes:
@@ -308,6 +328,7 @@ _EMPTY_HEADER: Final = encode_composite(Header())
 # -- properties -------------------------------------------------------------------------------------------------------
 
 _PROPERTY_READERS: Final = field_readers(Properties)
+_NULL: Final = 0x40
 
 
 def _pick_fields(payload: bytes, start: int, end: int, indexes: Sequence[int]) -> list[object]:
@@ -321,10 +342,19 @@ def _pick_fields(payload: bytes, start: int, end: int, indexes: Sequence[int]) -
                 found.append(None)
                 continue
             while position < index:
-                offset = d.skip(payload, offset, end)
+                code = payload[offset]
+                if code == _NULL:  # most of them
+                    offset += 1
+                else:
+                    offset = d.skip(payload, offset, end)
                 position += 1
-            value, offset = _PROPERTY_READERS[index][payload[offset]](payload, offset + 1, d.FLAT)
             position += 1
+            code = payload[offset]
+            if code == _NULL:
+                found.append(None)
+                offset += 1
+                continue
+            value, offset = _PROPERTY_READERS[index][code](payload, offset + 1, d.FLAT)
             found.append(value)
     except d.MALFORMED as exc:
         raise d.malformed("properties", exc) from exc

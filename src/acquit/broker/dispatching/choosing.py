@@ -151,7 +151,16 @@ class _Pass:
             interest.line.add(consumer)
             self.next(interest)
         elif len(self.order) > 1:
-            self.order.sort(key=_turn)
+            self._back(consumer)
+
+    def _back(self, consumer: Consumer) -> None:
+        """It was given something last of all: behind those of its priority, which keeps `order` sorted by `_turn`."""
+        order, priority = self.order, consumer.priority
+        order.remove(consumer)
+        at = len(order)
+        while at and order[at - 1].priority < priority:
+            at -= 1
+        order.insert(at, consumer)
 
     def _shut(self, session: SessionBase) -> None:
         """A session takes no more: nor do its other links. (The one that used it up is seen to by its caller.)"""

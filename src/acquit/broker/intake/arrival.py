@@ -30,5 +30,14 @@ class Arrival:
     identity: Identity | None = None
     """The id that tells duplicates, and what is known of it; None: it has none that counts."""
 
+    def meta(self) -> bytes:
+        """The plain fields of its record."""
+        return self.posting.meta(
+            self.target.address.encode(),
+            self.payload,
+            expires_at_ms=self.expires_at_ms,
+            due_at_ms=self.posting.due_at_ms,
+        )
+
 
 __all__ = ["Arrival"]

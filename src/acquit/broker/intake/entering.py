@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import admit, note_value
-from acquit.broker.intake.shaping import SharedBody, expiry, make_body, read_posting
+from acquit.broker.intake.shaping import expiry, read_posting
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message, QueueBase
 from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
 from acquit.ledger.events import EventKind
-from acquit.ledger.records import encode_posting_meta
 
 if TYPE_CHECKING:
     from acquit.broker.intake.arrival import Arrival
@@ -82,10 +81,10 @@ class Entering:
             # A copy is never refused: without a value it stands beside the others.
         time_us = scribe.time_us
         sequence = scribe.sequences.take(time_us)
-        body = make_body(posting.sections, sequence, time_us // 1000)
+        body = posting.body(payload, sequence, time_us // 1000)
         message = new_message(queue, sequence, body, posting, time_us, expires_at_ms, due_at_ms)
         message.flags |= flags
-        meta = posting_meta(address, posting, expires_at_ms, due_at_ms)
+        meta = posting.meta(address.encode(), payload, expires_at_ms=expires_at_ms, due_at_ms=due_at_ms)
         scribe.posted(message, payload, meta, kind=kind, actor=actor, origin=origin, essential=essential)
         self._life.enter(message)
         if due_at_ms:
@@ -153,7 +152,6 @@ class Entering:
         posting, payload = arrival.posting, arrival.payload
         scribe = self._scribe
         time_us = scribe.time_us
-        shared = SharedBody(posting.sections, time_us // 1000)
         cost = len(payload) + OVERHEAD_BYTES
         room = self._memory.room(arrival.queues[0], volatile=False)
         messages = []
@@ -161,7 +159,7 @@ class Entering:
             sequence = scribe.sequences.take(time_us)
             body = None
             if not (posting.durable and queue.durable) or (room >= cost and wanted_soon(queue)):
-                body = shared.of(sequence)
+                body = posting.body(payload, sequence, time_us // 1000)
                 room -= cost
             messages.append(
                 new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
@@ -171,8 +169,7 @@ class Entering:
             first, *others = durable
             if arrival.identity is not None:
                 first.flags |= arrival.identity.flags
-            meta = posting_meta(arrival.target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
-            scribe.posted(first, payload, meta, kind=_POSTED, actor=arrival.actor, origin=0, essential=False)
+            scribe.posted(first, payload, arrival.meta(), kind=_POSTED, actor=arrival.actor, origin=0, essential=False)
             for message in others:
                 message.flags |= COPY
                 message.position, message.fingerprint = first.position, first.fingerprint
@@ -291,24 +288,18 @@ def new_message(
     message = Message(sequence, queue, state, body, 0, flags, posting.priority, time_us, expires_at_ms, 0)
     if posting.last_value:
         message.need_extra().last_value = posting.last_value
-    if posting.group is not None and queue.policy.message_groups:
-        extra = message.need_extra()
-        extra.group, extra.closes_group = posting.group, posting.group_sequence == CLOSING
+    if posting.group is not None:
+        note_group(message, posting)
     if queue.asks_poster:
         message.need_extra().poster = posting.poster
     return message
 
 
-def posting_meta(address: str, posting: Posting, expires_at_ms: int, due_at_ms: int) -> bytes:
-    """The plain fields of its record."""
-    return encode_posting_meta(
-        address.encode(),
-        posting.message_id,
-        expires_at_ms=expires_at_ms,
-        due_at_ms=due_at_ms,
-        priority=posting.priority,
-        extras=posting.extras,
-    )
+def note_group(message: Message, posting: Posting) -> None:
+    """It belongs to a group, where its queue has such."""
+    if message.queue.policy.message_groups:
+        extra = message.need_extra()
+        extra.group, extra.closes_group = posting.group, posting.group_sequence == CLOSING
 
 
-__all__ = ["Entering", "new_message", "posting_meta", "wanted_soon"]
+__all__ = ["Entering", "new_message", "note_group", "wanted_soon"]

@@ -4,9 +4,9 @@ A volatile message is available at once, and answered at once. A durable one is 
 hears nothing, until the batch with its record is synced. What cannot be taken is refused by its own delivery: rejected
 with the reason where the sender waits for an answer, the link detached with it where it does not.
 
-`receive` is the hot path: deliveries to one queue come in groups, most of them are plain (`shaping.Template`,
-`shaping.read_plain`), and everything that is the same for a group is done once. Every other message is read as an
-`Arrival`, and takes these steps: where does it go, is there room in all of these queues, and then into each of them
+`receive` is the hot path: deliveries to one queue come in groups, most of them are plain (a `shaping.Template` says so
+without a look, or else `Posting.plain`), and what is the same for all of a group is done once. Every other message is
+an `Arrival`, and takes these steps: where does it go, is there room in all of these queues, and then into each of them
 (`entering`). What is sent in a transaction is held by that until it is committed.
 """
 
@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from acquit.broker.denials import Denials
 from acquit.broker.durations import Durations
 from acquit.broker.intake.arrival import Arrival
+from acquit.broker.intake.entering import note_group
 from acquit.broker.intake.limits import Room, admit, check_paused, full, note_value
 from acquit.broker.intake.shaping import (
     check_cost,
     expiry,
-    learn_template,
-    own_annotations,
     read_due_at,
-    read_plain,
     read_posting,
 )
 from acquit.broker.links.endpoints import takes_rejected
@@ -34,7 +32,6 @@ from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
 from acquit.ledger.recorder import RECORD_BYTES
-from acquit.ledger.records import encode_posting_meta
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import (
     AmqpCondition,
@@ -47,7 +44,7 @@ from acquit.protocol.definitions import (
 )
 from acquit.protocol.extensions import MANAGEMENT_NODE, RESUME
 from acquit.protocol.numbered import take_place
-from acquit.protocol.sections import HEADER_HEAD, MESSAGE_ANNOTATIONS, PROPERTIES, map_value, scan_sections
+from acquit.protocol.sections import HEADER_HEAD, MESSAGE_ANNOTATIONS, PROPERTIES, map_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +53,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.intake.marks import Claim, Mark, Marks
-    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.intake.shaping import Posting, Template
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.links.termini import Termini
@@ -146,9 +143,8 @@ class Poster:
         now_ms = time_us // 1000
         room = Room(queue, self._memory)
         take_sequence, record = scribe.sequences.take, scribe.recorder.posted
-        number, address, live, metas = queue.number, queue.address.encode(), self._life.live, producer.metas
-        pack_meta = encode_posting_meta
-        entered = self._life.occupancy.entered
+        number, address, live = queue.number, queue.address.encode(), self._life.live
+        entered, templates = self._life.occupancy.entered, producer.templates
         actor = scribe.actor_number(producer)
         offered: list[Message] = []
         answered: list[Delivery] = []
@@ -158,35 +154,33 @@ class Poster:
         for delivery in deliveries:
             payload = delivery.payload
             size = len(payload)
-            template = producer.template
-            if template is not None and template.fits(payload) and not delivery.message_format:
-                durable, priority, body_at = template.durable, template.priority, template.body_at
-                message_id = template.message_id(payload) if durable else b""  # only the journal wants it
-            else:
-                plain = self._read_plain(producer, delivery)
-                if plain is None:
+            template = templates.latest
+            if template is None or not template.fits(payload):
+                template = templates.other(payload)
+            known: Template | Posting | None = template
+            if known is None or delivery.message_format:
+                known = self._look_or_none(producer, delivery)
+                if known is None or not known.plain:
                     # What came before it counts first: each limit is looked at with all that is there.
                     self._enter_group(producer, queue, offered, answered, volatile_bytes)
                     self._enter_group(producer, queue, pending, waiting, durable_bytes)
-                    self._receive_one(producer, delivery)
+                    self._receive_one(producer, delivery, known)
                     offered, answered, pending, waiting = [], [], [], []
                     volatile_bytes = durable_bytes = 0
                     room = Room(queue, self._memory)
                     continue
-                durable, priority, message_id, body_at = plain
+            durable, priority = known.durable, known.priority
             room.messages -= 1
             try:
                 sequence = take_sequence(time_us)
+                body = known.body(payload, sequence, now_ms)
                 if durable:
                     room.durable -= size + OVERHEAD_BYTES
                     if room.durable < 0 or room.messages < 0:
                         refused.append(delivery)
                         continue
-                    meta = metas.get(priority) if not message_id else pack_meta(address, message_id, priority=priority)
-                    if meta is None:
-                        meta = metas[priority] = pack_meta(address, b"", priority=priority)
+                    meta = known.meta(address, payload)
                     position, fingerprint = record(sequence, number, payload, meta, time_us, actor=actor)
-                    body = own_annotations(sequence, now_ms) + payload[body_at:]
                     message = Message(
                         sequence, queue, _PENDING, body, fingerprint, DURABLE, priority, time_us, 0, position
                     )
@@ -200,10 +194,12 @@ class Poster:
                     if room.volatile < 0 or room.messages < 0:
                         refused.append(delivery)
                         continue
-                    body = own_annotations(sequence, now_ms) + payload[body_at:]
-                    offered.append(Message(sequence, queue, _AVAILABLE, body, size << 32, 0, priority, time_us, 0, 0))
+                    message = Message(sequence, queue, _AVAILABLE, body, size << 32, 0, priority, time_us, 0, 0)
+                    offered.append(message)
                     answered.append(delivery)
                     volatile_bytes += size
+                if known.group is not None:
+                    note_group(message, known)
             except StoreFull:
                 refused.append(delivery)
         self._enter_group(producer, queue, offered, answered, volatile_bytes)
@@ -232,26 +228,22 @@ class Poster:
         """Raises Refused, or DecodeError, for what is too laborious to deal with."""
         check_cost(delivery.payload, self.limits.message_entries_max, self.limits.message_sections_max)
 
-    def _read_plain(self, producer: Producer, delivery: Delivery) -> tuple[bool, int, bytes, int] | None:
-        """Durable, priority, message id, and where the header ends, of a message that says nothing else that matters;
-        None for any other, and for one that makes no sense."""
-        if delivery.message_format or not delivery.payload:
+    def _look_or_none(self, producer: Producer, delivery: Delivery) -> Posting | None:
+        """What a message says of itself; None for one that is refused for it, by whoever looks again. A template of
+        the next is learned from it."""
+        if delivery.message_format:
             return None
         try:
-            self._check_cost(delivery)
-            sections = scan_sections(delivery.payload)
-            plain = read_plain(sections)
-            if plain is None:
-                return None
-            producer.template = learn_template(sections)
+            posting = self._look(delivery.payload, producer.peer.container, producer.peer.rights)
+            producer.templates.learn(posting)
         except (DecodeError, Refused):
             return None
-        return *plain, sections.bounds[1]
+        return posting
 
-    def _receive_one(self, producer: Producer, delivery: Delivery) -> None:
+    def _receive_one(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> None:
         """One delivery, whatever it is."""
         try:
-            posted = self._post(self._read(producer, delivery), releases=not delivery.settled)
+            posted = self._post(self._read(producer, delivery, posting), releases=not delivery.settled)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
         except (DecodeError, Refused) as exc:
@@ -432,14 +424,15 @@ class Poster:
             return transaction
         return None
 
-    def _read(self, producer: Producer, delivery: Delivery) -> Arrival:
-        """What the message says, and where it goes. Raises DecodeError or Refused."""
+    def _read(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> Arrival:
+        """What the message says, unless that is known, and where it goes. Raises DecodeError or Refused."""
         if delivery.message_format:
             raise Refused(
                 f"message-format {delivery.message_format}: only 0 is known here (2.7.5)",
                 condition=AmqpCondition.NOT_IMPLEMENTED,
             )
-        posting = self._look(delivery.payload, producer.peer.container, producer.peer.rights)
+        if posting is None:
+            posting = self._look(delivery.payload, producer.peer.container, producer.peer.rights)
         target = producer.queue or producer.topic or self._route(producer, posting)
         return self._arrive(
             delivery.payload, producer.peer.container, posting, target, self._scribe.actor_number(producer)

@@ -9,14 +9,15 @@ in once, at posting. Everything else passes byte for byte.
     kept (body)               [da] [ma + sequence, posted-at]                properties .. footer
     transferred       header  [da] [ma + sequence, posted-at]                properties .. footer
 
-**Short ways.** Messages of one sender look alike. After one whole scan of a message that is nothing but an optional
-header and one body section, `Template` remembers the bytes before the body's length; the next message that begins with
-them and whose one length accounts for its end has the same meaning. A message that has properties, but says nothing
-else that matters here, is read by `read_plain`. Everything else takes `read_posting`, which gives the very same result.
+**The short way.** Messages of one sender look alike. After one whole scan of a message with one body section, its
+`Template` remembers the octets before that section's length, but for those of its id and creation time; the next
+message that has them in their places, and whose one length accounts for its end, has the same meaning. Everything else
+takes `read_posting`, which gives the very same result.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ from uuid import UUID
 
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
-from acquit.ledger.records import Extra, encode_extras, encode_id
+from acquit.ledger.records import Extra, encode_extras, encode_id, encode_posting_meta
 from acquit.protocol.codec import decode
 from acquit.protocol.definitions import AmqpCondition, SectionCode
 from acquit.protocol.extensions import ACQUIRED_COUNT, POSTED_AT, SEQUENCE
@@ -35,10 +36,12 @@ from acquit.protocol.sections import (
     FOOTER,
     HEADER_HEAD,
     LIST8,
+    LIST32,
     MAP8,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     SHORT_DESCRIPTOR,
+    STRING8,
     PropertyIndex,
     Sections,
     count_entries,
@@ -52,6 +55,8 @@ from acquit.protocol.sections import (
 from acquit.protocol.types import Timestamp, ULong, whole_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from acquit.broker.options import AddressPolicy
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
@@ -97,6 +102,7 @@ _BEFORE_POSTED_AT: Final = _symbol(POSTED_AT) + b"\x83"
 _MAP_BYTES: Final = 1 + len(_BEFORE_SEQUENCE) + 8 + len(_BEFORE_POSTED_AT) + 8
 _BEFORE: Final = section_head(SectionCode.MESSAGE_ANNOTATIONS, MAP8) + bytes((_MAP_BYTES, 4)) + _BEFORE_SEQUENCE
 _ANNOTATIONS: Final = Struct(f">{len(_BEFORE)}sQ{len(_BEFORE_POSTED_AT)}sq")
+_OURS: Final = Struct(f">Q{len(_BEFORE_POSTED_AT)}sq")
 
 
 def own_annotations(sequence: int, posted_ms: int) -> bytes:
@@ -104,18 +110,39 @@ def own_annotations(sequence: int, posted_ms: int) -> bytes:
     return _ANNOTATIONS.pack(_BEFORE, sequence, _BEFORE_POSTED_AT, posted_ms)
 
 
-def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes:
-    """What is kept of a posted message: everything behind the header, with our annotations in place of older ones.
+def kept_head(sections: Sections) -> bytes:
+    """What is kept of a posted message, up to the octets of our sequence: what is behind its header, our annotations
+    being the last of its own, in place of older ones.
 
     Raises DecodeError where the message annotations are no map.
     """
     payload, bounds = sections.payload, sections.bounds
     start, end = bounds[MESSAGE_ANNOTATIONS], bounds[PROPERTIES]
     if start == end:
-        ours = own_annotations(sequence, posted_ms)
+        head = _BEFORE
+    elif end - start <= _REMEMBERED_BYTES_MAX:
+        head = _known_head(payload[start:end])
     else:
-        ours = splice_annotations(payload[start:end], {SEQUENCE: ULong(sequence), POSTED_AT: Timestamp(posted_ms)})
-    return payload[bounds[1] : start] + ours + payload[end:]
+        head = _spliced_head(payload[start:end])
+    return head if bounds[1] == start else payload[bounds[1] : start] + head
+
+
+def _spliced_head(annotations: bytes) -> bytes:
+    ours = {SEQUENCE: ULong(_EIGHT_OCTETS), POSTED_AT: Timestamp(0)}
+    return splice_annotations(annotations, ours)[: -_OURS.size]
+
+
+_REMEMBERED_BYTES_MAX: Final = 512
+_known_head: Final = lru_cache(maxsize=256)(_spliced_head)
+"""The same, remembered: those of one sender are alike."""
+_EIGHT_OCTETS: Final = (1 << 64) - 1
+"""A sequence that is written as we write all of them."""
+
+
+def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes:
+    """What is kept of a posted message. Raises DecodeError as `kept_head` does."""
+    ours = _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms)
+    return kept_head(sections) + ours + sections.payload[sections.bounds[PROPERTIES] :]
 
 
 _PROPERTIES: Final = section_head(SectionCode.PROPERTIES, LIST8)
@@ -151,28 +178,6 @@ def make_plain_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | No
 def shape_body(payload: bytes, sequence: int, posted_ms: int) -> bytes:
     """`make_body` of a payload as it stands in the journal."""
     return make_body(scan_sections(payload), sequence, posted_ms)
-
-
-class SharedBody:
-    """`make_body` for many copies of one message, which differ in nothing but their sequence."""
-
-    __slots__ = ("_after", "_before")
-
-    def __init__(self, sections: Sections, posted_ms: int) -> None:
-        """Raises DecodeError as `make_body` does."""
-        body = make_body(sections, _ANY_SEQUENCE, posted_ms)
-        # Ours is the last but one entry of the section that ends where the properties begin.
-        end = len(body) - (len(sections.payload) - sections.bounds[PROPERTIES])
-        at = body.rindex(_PLACE, 0, end) + len(_PLACE)
-        self._before, self._after = body[: at - 8], body[at:]
-
-    def of(self, sequence: int) -> bytes:
-        """The body of the copy with this sequence."""
-        return self._before + sequence.to_bytes(8, "big") + self._after
-
-
-_ANY_SEQUENCE: Final = (1 << 64) - 1
-_PLACE: Final = _BEFORE_SEQUENCE + b"\xff" * 8
 
 
 def merge_annotations(body: bytes, annotations: bytes) -> bytes:
@@ -240,55 +245,7 @@ def _read_header(section: bytes) -> tuple[bool, int, int | None]:
     return known
 
 
-def read_plain(sections: Sections) -> tuple[bool, int, bytes] | None:
-    """Durable, priority and message id (as the ledger encodes it) of a message about which nothing else matters here.
-
-    None for one that says more: annotations, a time to live, a late property, an id that is no short string. Those take
-    `read_posting`. Raises DecodeError for a header that makes no sense.
-    """
-    payload, bounds = sections.payload, sections.bounds
-    header_end, properties, after = bounds[1], bounds[PROPERTIES], bounds[APPLICATION_PROPERTIES]
-    if header_end != properties:
-        return None
-    durable, priority, ttl_ms = _read_header(payload[:header_end]) if header_end else _NO_HEADER
-    if ttl_ms is not None:
-        return None
-    message_id = b""
-    if properties != after:
-        # A list8 of no more fields than come before absolute-expiry-time, of which the first is a str8, or null.
-        if not payload.startswith(_PROPERTIES, properties):
-            return None
-        if 0 < payload[properties + 5] <= PropertyIndex.ABSOLUTE_EXPIRY_TIME:
-            first = properties + 6
-            if payload[first] == 0xA1:
-                end = first + 2 + payload[first + 1]
-                message_id = b"s" + payload[first + 2 : end]
-                if end > after or not _is_utf8(message_id):
-                    return None
-            elif payload[first] != 0x40:
-                return None
-            else:
-                end = first + 1
-            if payload[properties + 5] > 1 and payload[end] != 0x40:
-                return None  # a user-id, which may have to be the sender's
-        elif payload[properties + 5]:
-            return None
-    if after != bounds[BODY] and payload.find(_DUPLICATE_ID, after, bounds[BODY]) >= 0:
-        return None
-    return durable, priority, message_id
-
-
 _NO_HEADER: Final = (False, 4, None)
-
-
-def _is_utf8(text: bytes) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 class Posting:
@@ -302,6 +259,7 @@ class Posting:
         "extras",
         "group",
         "group_sequence",
+        "head",
         "last_value",
         "message_id",
         "poster",
@@ -313,7 +271,10 @@ class Posting:
     )
 
     def __init__(self, sections: Sections) -> None:
+        """Raises DecodeError as `kept_head` does."""
         self.sections = sections
+        self.head = kept_head(sections)
+        """What is kept of it, up to its sequence."""
         self.durable = False
         self.priority = 4
         self.ttl_ms: int | None = None
@@ -337,17 +298,39 @@ class Posting:
         self.poster: str | None = None
         """The container that it comes from; None where it comes from no link."""
 
+    @property
+    def plain(self) -> bool:
+        """Nothing about it asks for care: it has no times, and no id that duplicates are detected by."""
+        return self.ttl_ms is None and self.absolute_expiry_ms is None and not (self.due_at_ms or self.duplicate_id)
+
+    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
+        """What is kept of it, as `make_body` makes it. `payload` is the message."""
+        ours = _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms)
+        return self.head + ours + payload[self.sections.bounds[PROPERTIES] :]
+
+    def meta(self, address: bytes, payload: bytes, *, expires_at_ms: int = 0, due_at_ms: int = 0) -> bytes:
+        """The plain fields of its record, where it is posted to this address."""
+        return encode_posting_meta(
+            address,
+            self.message_id,
+            expires_at_ms=expires_at_ms,
+            due_at_ms=due_at_ms,
+            priority=self.priority,
+            extras=self.extras,
+        )
+
 
 def read_group(sections: Sections) -> tuple[str | None, int | None]:
-    """group-id and group-sequence of a message (3.2.4). Raises DecodeError.
-
-    Of a long id its hash stands for its end: it is kept in memory also while the message is not.
-    """
+    """group-id and group-sequence of a message (3.2.4). Raises DecodeError."""
     group, sequence = sections.property_values(PropertyIndex.GROUP_ID, PropertyIndex.GROUP_SEQUENCE)
-    text = None if group is None else str(group)
-    if text is not None and len(text) > GROUP_KEPT_MAX:
-        text = text[:GROUP_KEPT_MAX] + blake2b(text.encode(), digest_size=16).hexdigest()
-    return text, sequence if isinstance(sequence, int) else None
+    return None if group is None else _kept_group(str(group)), sequence if isinstance(sequence, int) else None
+
+
+def _kept_group(text: str) -> str:
+    """A group-id as it is kept, in memory also while its message is not: of a long one its hash stands for its end."""
+    if len(text) > GROUP_KEPT_MAX:
+        return text[:GROUP_KEPT_MAX] + blake2b(text.encode(), digest_size=16).hexdigest()
+    return text
 
 
 def read_posting(payload: bytes) -> Posting:
@@ -361,17 +344,20 @@ def read_posting(payload: bytes) -> Posting:
     if bounds[1]:
         posting.durable, posting.priority, posting.ttl_ms = _read_header(payload[: bounds[1]])
     if bounds[PROPERTIES] != bounds[PROPERTIES + 1]:
-        identity, posting.user_id, to, expiry, group = sections.property_values(
+        identity, posting.user_id, to, expiry, group, group_sequence = sections.property_values(
             PropertyIndex.MESSAGE_ID,
             PropertyIndex.USER_ID,
             PropertyIndex.TO,
             PropertyIndex.ABSOLUTE_EXPIRY_TIME,
             PropertyIndex.GROUP_ID,
+            PropertyIndex.GROUP_SEQUENCE,
         )
         posting.message_id = _id(identity)
         if group is not None:
-            posting.extras = encode_extras([(Extra.GROUP_ID, _bounded("group id", str(group).encode()))])
-            posting.group, posting.group_sequence = read_group(sections)
+            text = str(group)
+            posting.extras = encode_extras([(Extra.GROUP_ID, _bounded("group id", text.encode()))])
+            posting.group = _kept_group(text)
+            posting.group_sequence = group_sequence if isinstance(group_sequence, int) else None
         posting.to = None if to is None else str(to)
         posting.absolute_expiry_ms = min(expiry, TIME_MAX_MS) if isinstance(expiry, int) else None
     start, end = bounds[APPLICATION_PROPERTIES], bounds[BODY]
@@ -383,6 +369,8 @@ def read_posting(payload: bytes) -> Posting:
 
 def _id(value: object) -> bytes:
     """An id as the ledger encodes it; of what cannot be one, its text."""
+    if value is None:
+        return b""
     match value:
         case bool():
             encoded = encode_id(str(value))
@@ -456,34 +444,51 @@ _LENGTHS: Final = _WIDE | {0xA0, 0xA1}
 
 
 class Template:
-    """Messages that are a header (or none), perhaps a message id, and one section of octets: all is known of them but
-    the id itself and the body's length. Ids of one sender have one width, as a rule."""
+    """Messages that are alike, octet for octet, but for a message id of one width, their creation time, and what is in
+    their one body section: all is known of them but the id itself."""
 
-    __slots__ = ("between", "body_at", "durable", "id_at", "id_end", "length_at", "prefix", "priority", "wide")
+    __slots__ = (
+        "_meta",
+        "durable",
+        "head",
+        "id_at",
+        "id_end",
+        "length_at",
+        "more",
+        "prefix",
+        "priority",
+        "rest_at",
+        "wide",
+    )
+    plain: Final = True
+    group: Final = None
 
-    def __init__(
-        self, prefix: bytes, body_at: int, durable: bool, priority: int, id_bytes: int = 0, between: bytes = b""
-    ) -> None:
-        self.prefix = prefix
-        """Everything up to the id, or without one up to the body's length."""
-        self.between = between
-        """What is between the id and the body's length."""
-        self.id_at = len(prefix) if id_bytes else 0
-        self.id_end = self.id_at + id_bytes
-        self.length_at = len(prefix) + id_bytes + len(between)
-        self.body_at = body_at
-        """Where the header ends."""
-        self.wide = (between or prefix)[-1] in _WIDE
-        self.durable = durable
-        self.priority = priority
+    def __init__(self, posting: Posting, alike: Sequence[tuple[int, bytes]], id_at: int, id_end: int) -> None:
+        self.prefix = alike[0][1]
+        """Everything up to the first octet that may be another, which is the body's length where there is no other."""
+        self.more = tuple(alike[1:])
+        """What is alike behind that, and where."""
+        self.id_at = id_at
+        self.id_end = id_end
+        at, octets = alike[-1]
+        self.length_at = at + len(octets)
+        self.wide = octets[-1] in _WIDE
+        self.head = posting.head
+        self.rest_at = posting.sections.bounds[PROPERTIES]
+        """Where what is kept as it is begins."""
+        self.durable = posting.durable
+        self.priority = posting.priority
+        self._meta = b""
+        """The same for all of them, where they have no id: they go to one address."""
 
     def fits(self, payload: bytes) -> bool:
         """Is `payload` such a message, whole and with nothing behind it?"""
         if not payload.startswith(self.prefix):
             return False
-        if self.id_end and not (
-            payload.startswith(self.between, self.id_end) and payload[self.id_at : self.id_end].isascii()
-        ):
+        for at, octets in self.more:
+            if not payload.startswith(octets, at):
+                return False
+        if self.id_end and not payload[self.id_at : self.id_end].isascii():
             return False
         at = self.length_at
         size = len(payload)
@@ -491,34 +496,94 @@ class Template:
             return size >= at + 4 and size == at + 4 + _UINT32(payload, at)[0]
         return size > at and size == at + 1 + payload[at]
 
-    def message_id(self, payload: bytes) -> bytes:
-        """The id of a message that fits, as the ledger encodes it."""
-        return b"s" + payload[self.id_at : self.id_end] if self.id_end else b""
+    def meta(self, address: bytes, payload: bytes) -> bytes:
+        """`Posting.meta` of a message that fits."""
+        if self.id_end:
+            return encode_posting_meta(address, b"s" + payload[self.id_at : self.id_end], priority=self.priority)
+        if not self._meta:
+            self._meta = encode_posting_meta(address, b"", priority=self.priority)
+        return self._meta
+
+    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
+        """`Posting.body` of a message that fits."""
+        return self.head + _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
 
 
-def learn_template(sections: Sections) -> Template | None:
+def learn_template(posting: Posting) -> Template | None:
     """A template of messages like this one, or None where it says more than a template can. Raises DecodeError."""
-    bounds, payload = sections.bounds, sections.payload
-    header_end, properties, after, body_at = bounds[1], bounds[PROPERTIES], bounds[APPLICATION_PROPERTIES], bounds[BODY]
-    if header_end != properties or after != body_at or bounds[BODY + 1] != len(payload) or len(payload) < body_at + 5:
+    sections = posting.sections
+    payload, bounds = sections.payload, sections.bounds
+    body_at = bounds[BODY]
+    if not posting.plain or posting.group is not None or posting.user_id is not None:
         return None
-    if payload[body_at + 1] != SHORT_DESCRIPTOR or payload[body_at + 3] not in _LENGTHS:
+    if bounds[BODY + 1] != len(payload) or len(payload) < body_at + 5 or payload[body_at + 1] != SHORT_DESCRIPTOR:
         return None
-    durable, priority, ttl_ms = _read_header(payload[:header_end]) if header_end else _NO_HEADER
-    if ttl_ms is not None:
+    if payload[body_at + 3] not in _LENGTHS or payload.find(_DELIVERY, 0, bounds[PROPERTIES]) >= 0:
         return None
-    if properties == after:
-        template = Template(payload[: body_at + 4], header_end, durable, priority)
-    else:
-        # A list8 of one field, a str8 that ends where the section does.
-        id_at = properties + 8
-        head = payload[properties:id_at]
-        if head[1:4] != b"\x53\x73\xc0" or head[5:7] != b"\x01\xa1" or not head[7] or id_at + head[7] != after:
+    identity, created = sections.property_spans(PropertyIndex.MESSAGE_ID, PropertyIndex.CREATION_TIME)
+    id_at = id_end = start = 0
+    alike = []
+    if identity is not None:
+        id_at, id_end = identity
+        if payload[id_at] != STRING8:
             return None
-        template = Template(
-            payload[:id_at], header_end, durable, priority, payload[id_at - 1], payload[after : body_at + 4]
-        )
+        id_at += 2
+        alike.append((0, payload[:id_at]))
+        start = id_end
+    if created is not None:
+        alike.append((start, payload[start : created[0] + 1]))
+        start = created[1]
+    alike.append((start, payload[start : body_at + 4]))
+    template = Template(posting, alike, id_at, id_end)
     return template if template.fits(payload) else None
+
+
+class Templates:
+    """What is predicted of one sender's messages: the template of its latest, and those of its other headers, as where
+    priorities come in turns."""
+
+    __slots__ = ("_by_header", "_misses", "latest")
+
+    def __init__(self) -> None:
+        self.latest: Template | None = None
+        self._by_header: dict[bytes, Template] = {}
+        self._misses = 0
+        """Messages that fitted none, since the last that fitted."""
+
+    def other(self, payload: bytes) -> Template | None:
+        """The template that a message fits which does not fit the latest one; None where there is none."""
+        template = self._by_header.get(_header_of(payload))
+        if template is None or not template.fits(payload):
+            self._misses += 1
+            return None
+        self.latest = template
+        self._misses = 0
+        return template
+
+    def learn(self, posting: Posting) -> None:
+        """Learn from a message that fitted none, seldom where what was learned has fitted none for long. Raises
+        DecodeError."""
+        if self._misses > _MISSES_MAX and self._misses % _MISSES_MAX:
+            return
+        template = learn_template(posting)
+        if template is None:
+            return
+        self.latest = template
+        if len(self._by_header) >= _TEMPLATES_MAX:
+            self._by_header.clear()
+        self._by_header[posting.sections.header] = template
+
+
+def _header_of(payload: bytes) -> bytes:
+    """The header section of a message, if it begins with one as nearly everybody writes it; b"" else."""
+    if payload.startswith(HEADER_HEAD):
+        return payload[: 5 + payload[4]] if len(payload) > 4 else b""
+    return payload[: 8 + _UINT32(payload, 4)[0]] if payload.startswith(_WIDE_HEADER) and len(payload) > 7 else b""
+
+
+_WIDE_HEADER: Final = section_head(SectionCode.HEADER, LIST32)
+_TEMPLATES_MAX: Final = 32
+_MISSES_MAX: Final = 64
 
 
 __all__ = [
@@ -528,15 +593,14 @@ __all__ = [
     "POSTED_AT",
     "SEQUENCE",
     "Posting",
-    "SharedBody",
     "Template",
+    "Templates",
     "learn_template",
     "make_body",
     "merge_annotations",
     "own_annotations",
     "read_due_at",
     "read_group",
-    "read_plain",
     "read_posting",
     "shape_body",
     "transfer_header",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.intake.shaping import Templates
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.queue import Verdict
 from acquit.protocol.definitions import Accepted, Modified, Rejected, Released, Source
 
 if TYPE_CHECKING:
     from acquit.broker.intake.marks import Claim
-    from acquit.broker.intake.shaping import Template
     from acquit.broker.links.terminus import SourceTerminus, TargetTerminus
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
@@ -44,11 +44,10 @@ class Producer(Actor):
         "average_bytes",
         "link",
         "mark",
-        "metas",
         "queue",
         "resumable",
         "starved",
-        "template",
+        "templates",
         "topic",
         "volatile",
     )
@@ -62,10 +61,8 @@ class Producer(Actor):
         self.topic = topic
         """Queue or topic that the messages go to. None: the anonymous terminus, where each message names its
         address."""
-        self.template: Template | None = None
-        """Template of the latest message, which predicts the next."""
-        self.metas: dict[int, bytes] = {}
-        """The journal's plain fields of messages that have nothing but a priority, by priority."""
+        self.templates = Templates()
+        """Of its latest messages, which predict the next."""
         self.average_bytes = 1_024
         self.mark: Claim | None = None
         """Claim on a sender mark, where the postings are numbered."""

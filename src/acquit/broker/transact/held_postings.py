@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.intake.entering import new_message, posting_meta, wanted_soon
-from acquit.broker.intake.shaping import SharedBody
+from acquit.broker.intake.entering import new_message, wanted_soon
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.nodes.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
@@ -21,7 +20,6 @@ from acquit.ledger import records
 from acquit.ledger.events import Event, EventKind
 from acquit.ledger.live import LiveMessage
 from acquit.protocol.definitions import AmqpCondition
-from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES
 
 if TYPE_CHECKING:
     from acquit.broker.intake.arrival import Arrival
@@ -79,16 +77,13 @@ class HeldPostings:
             raise Refused(
                 "the broker's memory is full: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
             )
-        bounds = posting.sections.bounds
-        if bounds[MESSAGE_ANNOTATIONS] != bounds[PROPERTIES]:
-            SharedBody(posting.sections, 0)  # annotations that make no sense are refused now, not at the commit
         durable = posting.durable and not (isinstance(target, Queue) and not target.durable)
         flags = (DURABLE if durable else 0) | (0 if identity is None else identity.flags)
         sequence = scribe.sequences.take(scribe.time_us)
         held = Held(transaction, arrival, delivery, sequence, scribe.time_us, durable=durable, flags=flags)
         if durable:
             self.record(transaction)
-            meta = posting_meta(target.address, posting, arrival.expires_at_ms, posting.due_at_ms)
+            meta = arrival.meta()
             held.position, held.fingerprint = scribe.recorder.posted(
                 held.sequence,
                 target.number,
@@ -121,11 +116,11 @@ class HeldPostings:
         arrival, scribe = held.arrival, self._scribe
         posting = arrival.posting
         time_us = scribe.time_us
-        shared = SharedBody(posting.sections, time_us // 1000)
         messages = []
         for queue in self._nodes.queues_of(arrival):
             sequence = scribe.sequences.take(time_us)
-            body = shared.of(sequence) if not (posting.durable and queue.durable) or wanted_soon(queue) else None
+            in_memory = not (posting.durable and queue.durable) or wanted_soon(queue)
+            body = posting.body(arrival.payload, sequence, time_us // 1000) if in_memory else None
             message = new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
             message.state = _WHEN_COMMITTED
             if message.flags & DURABLE:

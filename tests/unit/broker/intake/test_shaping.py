@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acquit.broker.intake import shaping
 from acquit.broker.intake.shaping import (
     TIME_MAX_MS,
-    SharedBody,
+    Template,
+    Templates,
     learn_template,
     make_body,
     make_plain_body,
@@ -16,7 +20,6 @@ from acquit.broker.intake.shaping import (
     own_annotations,
     read_due_at,
     read_group,
-    read_plain,
     read_posting,
     shape_body,
     transfer_header,
@@ -25,8 +28,8 @@ from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
 from acquit.protocol.codec import encode
 from acquit.protocol.message import AmqpValue, Data, Message
-from acquit.protocol.sections import PROPERTIES, decode_header, scan_sections
-from acquit.protocol.types import Float, Symbol, Timestamp, UInt
+from acquit.protocol.sections import decode_header, scan_sections
+from acquit.protocol.types import Byte, Float, Symbol, Timestamp, UInt
 
 NOW_MS = 1_700_000_000_000
 
@@ -160,6 +163,10 @@ messages = st.builds(
     priority=st.sampled_from([4, 9]),
     ttl_ms=st.sampled_from([None, None, None, 5]),
     subject=st.sampled_from([None, None, None, "s"]),
+    annotations=st.sampled_from([{}, {}, {"x-opt-a": "b"}, {"x-opt-acquit-sequence": 5}]),
+    application_properties=st.sampled_from([{}, {}, {"k": 1}, {"_AMQ_DUPL_ID": "d"}]),
+    creation_time=st.sampled_from([None, Timestamp(NOW_MS), Timestamp(1)]),
+    user_id=st.sampled_from([None, None, None, b"u"]),
     message_id=st.sampled_from([None, None, "id-1", "id-2", "id-é", "i", "", "i" * 300, 5]),
 )
 
@@ -167,18 +174,102 @@ messages = st.builds(
 @given(messages, messages)
 def test_a_template_takes_only_what_it_understands(first: Message, second: Message) -> None:
     """If a message fits the template of another, reading it the long way gives what the template says."""
-    template = learn_template(scan_sections(first.encode()))
+    template = learn_template(read_posting(first.encode()))
     if template is None:
         return
-    payload = second.encode()
     assert template.fits(first.encode())
+    payload = second.encode()
     if template.fits(payload):
-        posting = read_posting(payload)
-        assert (posting.durable, posting.priority, posting.ttl_ms) == (template.durable, template.priority, None)
-        assert (posting.message_id, posting.to) == (template.message_id(payload), None)
-        assert read_due_at(posting.sections, NOW_MS) == 0
-        body = own_annotations(3, NOW_MS) + payload[template.body_at :]
-        assert body == shape_body(payload, 3, NOW_MS)
+        same(template, payload)
+
+
+def same(template: Template, payload: bytes) -> None:
+    """The short way says what the long way says."""
+    posting = read_posting(payload)
+    assert posting.plain and posting.user_id is None
+    assert read_due_at(posting.sections, NOW_MS) == 0
+    assert (template.durable, template.priority, template.group) == (posting.durable, posting.priority, posting.group)
+    assert template.meta(b"q", payload) == posting.meta(b"q", payload)
+    assert template.body(payload, 3, NOW_MS) == posting.body(payload, 3, NOW_MS) == shape_body(payload, 3, NOW_MS)
+
+
+def as_jms(number: int, created_ms: int = NOW_MS, **more: object) -> Message:
+    """As Qpid JMS writes a message, number by number."""
+    said: dict[str, object] = {
+        "durable": True,
+        "annotations": {"x-opt-jms-msg-type": Byte(3), "x-opt-jms-dest": Byte(0)},
+        "message_id": f"ID:4e1f-9c:1:1:1-{number}",
+        "to": "q",
+        "content_type": "application/octet-stream",
+        "creation_time": Timestamp(created_ms),
+    }
+    return Message(b"x" * 20, **(said | more))  # type: ignore[arg-type]
+
+
+def test_messages_of_jms_clients_have_one_template() -> None:
+    templates = Templates()
+    templates.learn(read_posting(as_jms(1).encode()))
+    assert templates.latest is not None
+    for number in range(2, 10):
+        payload = as_jms(number, NOW_MS + number).encode()
+        assert templates.latest.fits(payload)
+        same(templates.latest, payload)
+    for other in (
+        as_jms(10),
+        as_jms(2, to="other"),
+        as_jms(2, group_id="g"),
+        as_jms(2, ttl_ms=5),
+        as_jms(2, durable=False),
+    ):
+        assert not templates.latest.fits(other.encode())
+
+
+def with_wide_header(payload: bytes) -> bytes:
+    """The same message, with its header as a list32."""
+    size, count, rest = payload[4], payload[5], payload[6:]
+    return b"\x00\x53\x70\xd0" + (size + 3).to_bytes(4) + count.to_bytes(4) + rest if payload[2] == 0x70 else payload
+
+
+@pytest.mark.parametrize("written", [bytes, with_wide_header])
+def test_priorities_in_turns_have_a_template_each(written: Callable[[bytes], bytes]) -> None:
+    templates = Templates()
+    payloads = [written(Message(b"x", priority=one, message_id="m-1").encode()) for one in range(10)]
+    for payload in payloads:
+        assert templates.other(payload) is None
+        templates.learn(read_posting(payload))
+    for payload in payloads * 2:
+        template = templates.other(payload)
+        assert template is not None and template is templates.latest
+        same(template, payload)
+
+
+def test_a_sender_whose_messages_fit_nothing_is_looked_at_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned = []
+    monkeypatch.setattr(shaping, "learn_template", learned.append)
+    templates = Templates()
+    for number in range(1_000):
+        payload = Message(b"x", subject=f"{number}").encode()
+        assert templates.other(payload) is None
+        templates.learn(read_posting(payload))
+    assert 64 <= len(learned) < 100
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(b"x", ttl_ms=5),
+        Message(b"x", absolute_expiry_time=NOW_MS),
+        Message(b"x", user_id=b"u"),
+        Message(b"x", group_id="g"),
+        Message(b"x", message_id=5),
+        Message(b"x", message_id="m", application_properties={"_AMQ_DUPL_ID": "d"}),
+        Message(b"x", annotations={"x-opt-delivery-time": 5}),
+        Message(Data([b"x", b"y"])),
+    ],
+    ids=["ttl", "expiry", "user", "group", "number", "duplicate", "time", "two sections"],
+)
+def test_what_no_template_can_say(message: Message) -> None:
+    assert learn_template(read_posting(message.encode())) is None
 
 
 ids = st.one_of(st.none(), st.text(max_size=300), st.integers(0, 5), st.uuids(), st.binary(max_size=5))
@@ -198,43 +289,45 @@ told = st.builds(
 
 
 @given(told)
-def test_plain_messages_are_read_as_the_long_way_reads_them(message: Message) -> None:
-    sections = scan_sections(message.encode())
-    plain = read_plain(sections)
-    posting = read_posting(sections.payload)
-    if plain is not None:
-        assert plain == (posting.durable, posting.priority, posting.message_id)
-        assert (posting.ttl_ms, posting.absolute_expiry_ms, posting.extras) == (None, None, b"")
-        assert read_due_at(sections, NOW_MS) == 0
-        body = own_annotations(3, NOW_MS) + sections.payload[sections.bounds[1] :]
-        assert body == shape_body(sections.payload, 3, NOW_MS)
-    else:
-        says_more = (
-            posting.ttl_ms is not None
-            or posting.absolute_expiry_ms is not None
-            or posting.extras
-            or message.annotations
-            or not isinstance(message.message_id, str | None)
-            or len(sections.section(PROPERTIES)) > 255
-        )
-        assert says_more
+def test_a_plain_posting_asks_for_no_care(message: Message) -> None:
+    posting = read_posting(message.encode())
+    times = message.ttl_ms is not None or message.absolute_expiry_time is not None
+    assert posting.plain is not (times or "_AMQ_DUPL_ID" in message.application_properties)
+    assert (posting.group, posting.to) == (message.group_id, message.to)
+    assert (posting.durable, posting.priority) == (message.durable, message.priority)
 
 
-def test_an_id_that_is_no_text_is_left_to_the_long_way() -> None:
-    properties = b"\x00\x53\x73\xc0\x05\x01\xa1\x02\xff\xfe"
-    assert read_plain(scan_sections(properties + b"\x00\x53\x75\xa0\x00")) is None
-    cut = b"\x00\x53\x73\xc0\x04\x01\xa1\x09x"
-    assert read_plain(scan_sections(cut + b"\x00\x53\x75\xa0\x20" + bytes(32))) is None
+@given(told, st.sampled_from([1, 300, (1 << 64) - 1]))
+def test_what_is_kept_of_a_posting_is_the_same_whoever_asks(message: Message, sequence: int) -> None:
+    payload = message.encode()
+    body = read_posting(payload).body(payload, sequence, NOW_MS)
+    assert body == shape_body(payload, sequence, NOW_MS)
+    short = make_plain_body(payload, sequence, NOW_MS)
+    assert short is None or short == body
+
+
+def test_an_id_that_is_no_text_makes_no_message() -> None:
+    for properties in (b"\x00\x53\x73\xc0\x05\x01\xa1\x02\xff\xfe", b"\x00\x53\x73\xc0\x04\x01\xa1\x09x"):
+        with pytest.raises(DecodeError):
+            read_posting(properties + b"\x00\x53\x75\xa0\x20" + bytes(32))
+
+
+def test_annotations_that_are_no_pairs_are_found_each_time() -> None:
+    """What is remembered of annotations is remembered of those that make sense."""
+    payload = b"\x00\x53\x72\xc1\x04\x01\xa3\x01a\x00\x53\x75\xa0\x00"
+    for _ in range(3):
+        with pytest.raises(DecodeError):
+            read_posting(payload)
 
 
 def test_a_template_reads_ids_of_one_width() -> None:
-    template = learn_template(scan_sections(Message(b"body", message_id="sender-1").encode()))
+    template = learn_template(read_posting(Message(b"body", message_id="sender-1").encode()))
     assert template is not None
     for message_id, fits in (("sender-1", True), ("sender-2", True), ("other--2", True), ("sender-10", False)):
         payload = Message(b"another body", message_id=message_id).encode()
         assert template.fits(payload) is fits
         if fits:
-            assert template.message_id(payload) == b"s" + message_id.encode()
+            same(template, payload)
     assert not template.fits(Message(b"body", message_id="sender-é").encode())
     assert not template.fits(Message(b"body", message_id="sender-1", subject="s").encode())
     assert not template.fits(Message(b"body").encode())
@@ -245,7 +338,7 @@ def test_a_template_does_not_take_what_is_cut_or_followed_by_more(
     body: bytes, durable: bool, more: bytes, message_id: str | None
 ) -> None:
     payload = Message(body, durable=durable, message_id=message_id).encode()
-    template = learn_template(scan_sections(payload))
+    template = learn_template(read_posting(payload))
     assert template is not None
     assert not [size for size in range(len(payload)) if template.fits(payload[:size])]
     assert template.fits(payload + more) is not bool(more)
@@ -264,12 +357,16 @@ def test_a_template_does_not_take_what_is_cut_or_followed_by_more(
 )
 @pytest.mark.parametrize("sequence", [1, 300, (1 << 64) - 1])
 def test_copies_differ_in_their_sequence_alone(message: Message, sequence: int) -> None:
-    sections = scan_sections(message.encode())
-    copy = SharedBody(sections, 1_700_000_000_000).of(sequence)
-    whole = Message.decode(make_body(sections, sequence, 1_700_000_000_000))
-    again = Message.decode(copy)
-    assert again == whole
-    assert again.annotations["x-opt-acquit-sequence"] == sequence
+    payload = message.encode()
+    posting = read_posting(payload)
+    copy = Message.decode(posting.body(payload, sequence, NOW_MS))
+    other = Message.decode(posting.body(payload, sequence - 1, NOW_MS))
+    assert copy.annotations.pop("x-opt-acquit-sequence") == sequence
+    assert other.annotations.pop("x-opt-acquit-sequence") == sequence - 1
+    assert copy == other
+    assert copy.annotations.pop("x-opt-acquit-posted-at") == NOW_MS
+    assert copy.annotations == {key: value for key, value in message.annotations.items() if "acquit" not in key}
+    assert copy.body == message.body
 
 
 _TEXTS = st.none() | st.text(max_size=300)
