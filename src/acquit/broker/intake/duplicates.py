@@ -112,7 +112,9 @@ class Duplicates:
         fingerprint = len(body) << 32 | crc32(body)
         limit = min(policy.duplicate_window, self.ids_max)
         identity = Identity(target.address, window_id(encoded), fingerprint, limit, durable=posting.durable)
-        posting.extras += encode_extras([(Extra.BODY_FINGERPRINT, fingerprint.to_bytes(8, "little"))])
+        extra = encode_extras([(Extra.BODY_FINGERPRINT, fingerprint.to_bytes(8, "little"))])
+        if not posting.extras.endswith(extra):  # it was looked up before
+            posting.extras += extra
         self._look_up(identity)
         self._look_up_held(identity, transaction)
         return identity

@@ -159,16 +159,17 @@ class Poster:
                 template = templates.other(payload)
             known: Template | Posting | None = template
             if known is None or delivery.message_format:
-                known = self._look_or_none(producer, delivery)
-                if known is None or not known.plain:
+                posting = self._look_or_none(producer, delivery)
+                if posting is None or not posting.plain or not self._is_new(queue, posting):
                     # What came before it counts first: each limit is looked at with all that is there.
                     self._enter_group(producer, queue, offered, answered, volatile_bytes)
                     self._enter_group(producer, queue, pending, waiting, durable_bytes)
-                    self._receive_one(producer, delivery, known)
+                    self._receive_one(producer, delivery, posting)
                     offered, answered, pending, waiting = [], [], [], []
                     volatile_bytes = durable_bytes = 0
                     room = Room(queue, self._memory)
                     continue
+                known = posting
             durable, priority = known.durable, known.priority
             room.messages -= 1
             try:
@@ -200,6 +201,8 @@ class Poster:
                     volatile_bytes += size
                 if known.group is not None:
                     note_group(message, known)
+                if known.identity is not None:
+                    self._duplicates.entered(known.identity, message)
             except StoreFull:
                 refused.append(delivery)
         self._enter_group(producer, queue, offered, answered, volatile_bytes)
@@ -239,6 +242,14 @@ class Poster:
         except (DecodeError, Refused):
             return None
         return posting
+
+    def _is_new(self, queue: Queue, posting: Posting) -> bool:
+        """Is its id one that was not posted before, if it has one that counts?"""
+        try:
+            posting.identity = identity = self._duplicates.check(queue, posting)
+        except Refused:
+            return False
+        return identity is None or not (identity.first or identity.flags)
 
     def _receive_one(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> None:
         """One delivery, whatever it is."""

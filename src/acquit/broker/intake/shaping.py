@@ -57,6 +57,7 @@ from acquit.protocol.types import Timestamp, ULong, whole_number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from acquit.broker.intake.duplicates import Identity
     from acquit.broker.options import AddressPolicy
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
@@ -260,6 +261,7 @@ class Posting:
         "group",
         "group_sequence",
         "head",
+        "identity",
         "last_value",
         "message_id",
         "poster",
@@ -297,11 +299,13 @@ class Posting:
         self.group_sequence: int | None = None
         self.poster: str | None = None
         """The container that it comes from; None where it comes from no link."""
+        self.identity: Identity | None = None
+        """What was known of its id when it was looked up; None: it has none that counts."""
 
     @property
     def plain(self) -> bool:
-        """Nothing about it asks for care: it has no times, and no id that duplicates are detected by."""
-        return self.ttl_ms is None and self.absolute_expiry_ms is None and not (self.due_at_ms or self.duplicate_id)
+        """It has no times: nothing about it asks for care but its id, if duplicates are told by that."""
+        return self.ttl_ms is None and self.absolute_expiry_ms is None and not self.due_at_ms
 
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """What is kept of it, as `make_body` makes it. `payload` is the message."""
@@ -460,8 +464,8 @@ class Template:
         "rest_at",
         "wide",
     )
-    plain: Final = True
     group: Final = None
+    identity: Final = None
 
     def __init__(self, posting: Posting, alike: Sequence[tuple[int, bytes]], id_at: int, id_end: int) -> None:
         self.prefix = alike[0][1]
@@ -514,7 +518,7 @@ def learn_template(posting: Posting) -> Template | None:
     sections = posting.sections
     payload, bounds = sections.payload, sections.bounds
     body_at = bounds[BODY]
-    if not posting.plain or posting.group is not None or posting.user_id is not None:
+    if not posting.plain or posting.duplicate_id or posting.group is not None or posting.user_id is not None:
         return None
     if bounds[BODY + 1] != len(payload) or len(payload) < body_at + 5 or payload[body_at + 1] != SHORT_DESCRIPTOR:
         return None

@@ -186,7 +186,7 @@ def test_a_template_takes_only_what_it_understands(first: Message, second: Messa
 def same(template: Template, payload: bytes) -> None:
     """The short way says what the long way says."""
     posting = read_posting(payload)
-    assert posting.plain and posting.user_id is None
+    assert posting.plain and (posting.user_id, posting.duplicate_id) == (None, b"")
     assert read_due_at(posting.sections, NOW_MS) == 0
     assert (template.durable, template.priority, template.group) == (posting.durable, posting.priority, posting.group)
     assert template.meta(b"q", payload) == posting.meta(b"q", payload)
@@ -292,7 +292,7 @@ told = st.builds(
 def test_a_plain_posting_asks_for_no_care(message: Message) -> None:
     posting = read_posting(message.encode())
     times = message.ttl_ms is not None or message.absolute_expiry_time is not None
-    assert posting.plain is not (times or "_AMQ_DUPL_ID" in message.application_properties)
+    assert posting.plain is not times
     assert (posting.group, posting.to) == (message.group_id, message.to)
     assert (posting.durable, posting.priority) == (message.durable, message.priority)
 
