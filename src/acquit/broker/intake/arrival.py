@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from acquit.broker.intake.duplicates import Identity
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
@@ -27,8 +26,6 @@ class Arrival:
     """Where it goes: several for a topic, perhaps none."""
     actor: int
     expires_at_ms: int
-    identity: Identity | None = None
-    """The id that tells duplicates, and what is known of it; None: it has none that counts."""
 
     def meta(self) -> bytes:
         """The plain fields of its record."""

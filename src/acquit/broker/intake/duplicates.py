@@ -94,11 +94,13 @@ class Duplicates:
     # -- postings -----------------------------------------------------------------------------------------------------
 
     def check(self, target: Target, posting: Posting, transaction: object | None = None) -> Identity | None:
-        """What is known of this posting's id; None where it has none that counts.
+        """What is known of this posting's id, which the posting keeps; None where it has none that counts.
 
-        The journal's fields of the posting are given what the window needs. Raises Refused for an id that another
-        transaction holds.
+        The journal's fields of the posting are given what the window needs. To be asked in the turn in which it is
+        posted. Raises Refused for an id that another transaction holds, with nothing changed.
         """
+        if posting.identity is not None:
+            return posting.identity
         policy = target.policy
         if policy.duplicate_detection == "off":
             return None
@@ -112,11 +114,10 @@ class Duplicates:
         fingerprint = len(body) << 32 | crc32(body)
         limit = min(policy.duplicate_window, self.ids_max)
         identity = Identity(target.address, window_id(encoded), fingerprint, limit, durable=posting.durable)
-        extra = encode_extras([(Extra.BODY_FINGERPRINT, fingerprint.to_bytes(8, "little"))])
-        if not posting.extras.endswith(extra):  # it was looked up before
-            posting.extras += extra
         self._look_up(identity)
         self._look_up_held(identity, transaction)
+        posting.extras += encode_extras([(Extra.BODY_FINGERPRINT, fingerprint.to_bytes(8, "little"))])
+        posting.identity = identity
         return identity
 
     def _look_up_held(self, identity: Identity, transaction: object | None) -> None:

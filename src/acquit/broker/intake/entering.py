@@ -114,17 +114,17 @@ class Entering:
                 expires_at_ms=arrival.expires_at_ms,
                 due_at_ms=posting.due_at_ms,
                 address=arrival.target.address,
-                flags=0 if arrival.identity is None else arrival.identity.flags,
+                flags=0 if posting.identity is None else posting.identity.flags,
             )
-            if arrival.identity is not None:
-                self._duplicates.entered(arrival.identity, message)
+            if posting.identity is not None:
+                self._duplicates.entered(posting.identity, message)
             if message.flags & DURABLE:
                 self.mark(queues[0], message.sequence)
             return message.durable
         messages = self._fan_out(arrival)
-        if arrival.identity is not None:
+        if posting.identity is not None:
             recorded = (message for message in messages if message.durable)
-            self._duplicates.entered(arrival.identity, next(recorded, messages[0]))
+            self._duplicates.entered(posting.identity, next(recorded, messages[0]))
         pending = []
         for message in messages:
             self._life.enter(message)
@@ -167,8 +167,8 @@ class Entering:
         durable = [message for message in messages if message.flags & DURABLE]
         if durable:
             first, *others = durable
-            if arrival.identity is not None:
-                first.flags |= arrival.identity.flags
+            if posting.identity is not None:
+                first.flags |= posting.identity.flags
             scribe.posted(first, payload, arrival.meta(), kind=_POSTED, actor=arrival.actor, origin=0, essential=False)
             for message in others:
                 message.flags |= COPY

@@ -246,7 +246,7 @@ class Poster:
     def _is_new(self, queue: Queue, posting: Posting) -> bool:
         """Is its id one that was not posted before, if it has one that counts?"""
         try:
-            posting.identity = identity = self._duplicates.check(queue, posting)
+            identity = self._duplicates.check(queue, posting)
         except Refused:
             return False
         return identity is None or not (identity.first or identity.flags)
@@ -276,7 +276,7 @@ class Poster:
         """Put a message into its queues, or count it where it has been before or nobody takes it. `releases`: it can be
         given back, where that is the policy. Raises DecodeError, Refused or StoreFull, with nothing changed."""
         target = arrival.target
-        arrival.identity = identity = self._duplicates.check(target, arrival.posting)
+        identity = self._duplicates.check(target, arrival.posting)
         if identity is not None and identity.first:
             durable = self._duplicates.suppress(identity, target, arrival.actor)
             return Posted(0, durable, duplicate=True)
@@ -415,7 +415,7 @@ class Poster:
             return None
         try:
             arrival = self._read(producer, delivery)
-            arrival.identity = identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
+            identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
             if identity is not None and identity.first:
                 self._duplicates.suppress(identity, arrival.target, arrival.actor)
                 if delivery.link.rcv_settle_mode is RcvSettleMode.SECOND and not delivery.settled:

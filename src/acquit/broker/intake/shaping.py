@@ -300,7 +300,7 @@ class Posting:
         self.poster: str | None = None
         """The container that it comes from; None where it comes from no link."""
         self.identity: Identity | None = None
-        """What was known of its id when it was looked up; None: it has none that counts."""
+        """What is known of its id, once that was looked up; None: it has none that counts."""
 
     @property
     def plain(self) -> bool:
@@ -520,7 +520,7 @@ def learn_template(posting: Posting) -> Template | None:
     body_at = bounds[BODY]
     if not posting.plain or posting.duplicate_id or posting.group is not None or posting.user_id is not None:
         return None
-    if bounds[BODY + 1] != len(payload) or len(payload) < body_at + 5 or payload[body_at + 1] != SHORT_DESCRIPTOR:
+    if len(payload) < body_at + 5 or payload[body_at + 1] != SHORT_DESCRIPTOR:
         return None
     if payload[body_at + 3] not in _LENGTHS or payload.find(_DELIVERY, 0, bounds[PROPERTIES]) >= 0:
         return None

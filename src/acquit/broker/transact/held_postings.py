@@ -68,7 +68,7 @@ class HeldPostings:
     def hold(self, transaction: Transaction, arrival: Arrival, delivery: Delivery, limits: TransactionLimits) -> Held:
         """Record one more. Raises Refused for one too many, DecodeError or StoreFull; nothing is changed then."""
         scribe = self._scribe
-        posting, payload, target, identity = arrival.posting, arrival.payload, arrival.target, arrival.identity
+        posting, payload, target = arrival.posting, arrival.payload, arrival.target
         full = len(transaction.postings) >= limits.postings_max
         if full or transaction.bytes + len(payload) > limits.bytes_max:
             most = f"{limits.postings_max} messages" if full else f"{limits.bytes_max} bytes"
@@ -78,7 +78,7 @@ class HeldPostings:
                 "the broker's memory is full: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
             )
         durable = posting.durable and not (isinstance(target, Queue) and not target.durable)
-        flags = (DURABLE if durable else 0) | (0 if identity is None else identity.flags)
+        flags = (DURABLE if durable else 0) | (0 if posting.identity is None else posting.identity.flags)
         sequence = scribe.sequences.take(scribe.time_us)
         held = Held(transaction, arrival, delivery, sequence, scribe.time_us, durable=durable, flags=flags)
         if durable:

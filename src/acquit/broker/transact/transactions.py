@@ -237,8 +237,8 @@ class Transactions:
                 f"the transaction has failed: {transaction.failed.description}", condition=transaction.failed.condition
             )
         held = self.postings.hold(transaction, arrival, delivery, self.limits)
-        if arrival.identity is not None:
-            self._duplicates.held(arrival.identity, transaction, held.sequence)
+        if arrival.posting.identity is not None:
+            self._duplicates.held(arrival.posting.identity, transaction, held.sequence)
 
     def answer_postings(self, transaction: Transaction, deliveries: list[Delivery], outcome: Outcome) -> None:
         """Tell their sender the outcome that they will have (4.4.1)."""

@@ -162,12 +162,12 @@ messages = st.builds(
     durable=st.booleans(),
     priority=st.sampled_from([4, 9]),
     ttl_ms=st.sampled_from([None, None, None, 5]),
-    subject=st.sampled_from([None, None, None, "s"]),
+    subject=st.sampled_from([None, None, "s", "t"]),
     annotations=st.sampled_from([{}, {}, {"x-opt-a": "b"}, {"x-opt-acquit-sequence": 5}]),
     application_properties=st.sampled_from([{}, {}, {"k": 1}, {"_AMQ_DUPL_ID": "d"}]),
     creation_time=st.sampled_from([None, Timestamp(NOW_MS), Timestamp(1)]),
     user_id=st.sampled_from([None, None, None, b"u"]),
-    message_id=st.sampled_from([None, None, "id-1", "id-2", "id-é", "i", "", "i" * 300, 5]),
+    message_id=st.sampled_from([None, None, "id-1", "id-2", "id-é", "id-ab", "i", "", "i" * 300, 5]),
 )
 
 
@@ -216,7 +216,7 @@ def test_messages_of_jms_clients_have_one_template() -> None:
         same(templates.latest, payload)
     for other in (
         as_jms(10),
-        as_jms(2, to="other"),
+        as_jms(2, to="r"),
         as_jms(2, group_id="g"),
         as_jms(2, ttl_ms=5),
         as_jms(2, durable=False),
@@ -282,7 +282,8 @@ told = st.builds(
     to=st.sampled_from([None, "to"]),
     correlation_id=ids,
     absolute_expiry_time=st.sampled_from([None, None, NOW_MS]),
-    group_id=st.sampled_from([None, None, "g"]),
+    group_id=st.sampled_from([None, None, "g", "h" * 100]),
+    group_sequence=st.sampled_from([None, 0, 0xFFFF_FFFF]),
     annotations=st.sampled_from([{}, {}, {"x-opt-a": 1}]),
     application_properties=st.sampled_from([{}, {"k": "v"}, {"_AMQ_DUPL_ID": "d"}]),
 )
@@ -293,7 +294,9 @@ def test_a_plain_posting_asks_for_no_care(message: Message) -> None:
     posting = read_posting(message.encode())
     times = message.ttl_ms is not None or message.absolute_expiry_time is not None
     assert posting.plain is not times
-    assert (posting.group, posting.to) == (message.group_id, message.to)
+    group, sequence = read_group(posting.sections)
+    assert (posting.group, posting.group_sequence) == (group, None if group is None else sequence)
+    assert posting.to == message.to
     assert (posting.durable, posting.priority) == (message.durable, message.priority)
 
 
@@ -328,7 +331,9 @@ def test_a_template_reads_ids_of_one_width() -> None:
         assert template.fits(payload) is fits
         if fits:
             same(template, payload)
-    assert not template.fits(Message(b"body", message_id="sender-é").encode())
+    payload = Message(b"body", message_id="sender-1").encode()
+    for octets in ("senderé".encode(), b"sender\xff\xfe"):
+        assert not template.fits(payload.replace(b"sender-1", octets))
     assert not template.fits(Message(b"body", message_id="sender-1", subject="s").encode())
     assert not template.fits(Message(b"body").encode())
 
