@@ -62,7 +62,7 @@ class Producer(Actor):
         """Queue or topic that the messages go to. None: the anonymous terminus, where each message names its
         address."""
         self.templates = Templates()
-        """Of its latest messages, which predict the next."""
+        """Templates of its latest messages, which predict the next."""
         self.average_bytes = 1_024
         self.mark: Claim | None = None
         """Claim on a sender mark, where the postings are numbered."""
