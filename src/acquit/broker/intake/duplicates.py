@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
+from acquit.broker.intake.identity import Identity
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
 from acquit.ledger.duplicates import BLOCK_IDS, ENTRY_BYTES, Entry, Known, Window, Windows, block_record, window_id
@@ -58,26 +59,6 @@ class Target(Protocol):
     def counts(self) -> list[int]: ...
 
 
-class Identity:
-    """The id of a posting, and what is known of it."""
-
-    __slots__ = ("address", "durable", "fingerprint", "first", "flags", "identity", "limit", "recorded")
-
-    def __init__(self, address: str, identity: bytes, fingerprint: int, limit: int, *, durable: bool) -> None:
-        self.address = address
-        self.identity = identity
-        self.fingerprint = fingerprint
-        """Size and CRC-32 of the body sections."""
-        self.limit = limit
-        self.durable = durable
-        self.first = 0
-        """The sequence of the posting that this one repeats (within a transaction its provisional one); 0: of none."""
-        self.recorded = True
-        """Is that posting in the journal?"""
-        self.flags = 0
-        """EventFlag of the posting: ID_REUSED where the id is known with another body."""
-
-
 class Duplicates:
     """Knows the ids of all addresses."""
 
@@ -94,7 +75,7 @@ class Duplicates:
     # -- postings -----------------------------------------------------------------------------------------------------
 
     def check(self, target: Target, posting: Posting, transaction: object | None = None) -> Identity | None:
-        """What is known of this posting's id, which the posting keeps; None where it has none that counts.
+        """Return what is known of this posting's id, which the posting keeps; None where it has none that counts.
 
         The journal's fields of the posting are given what the window needs. To be asked in the turn in which it is
         posted. Raises Refused for an id that another transaction holds, with nothing changed.

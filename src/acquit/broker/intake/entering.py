@@ -296,7 +296,7 @@ def new_message(
 
 
 def note_group(message: Message, posting: Posting) -> None:
-    """It belongs to a group, where its queue has such."""
+    """Note its group, where its queue has such."""
     if message.queue.policy.message_groups:
         extra = message.need_extra()
         extra.group, extra.closes_group = posting.group, posting.group_sequence == CLOSING

@@ -199,10 +199,11 @@ class Poster:
                     offered.append(message)
                     answered.append(delivery)
                     volatile_bytes += size
-                if known.group is not None:
-                    note_group(message, known)
-                if known.identity is not None:
-                    self._duplicates.entered(known.identity, message)
+                if known is not template:
+                    if known.group is not None:
+                        note_group(message, known)
+                    if known.identity is not None:
+                        self._duplicates.entered(known.identity, message)
             except StoreFull:
                 refused.append(delivery)
         self._enter_group(producer, queue, offered, answered, volatile_bytes)
@@ -232,8 +233,8 @@ class Poster:
         check_cost(delivery.payload, self.limits.message_entries_max, self.limits.message_sections_max)
 
     def _look_or_none(self, producer: Producer, delivery: Delivery) -> Posting | None:
-        """What a message says of itself; None for one that is refused for it, by whoever looks again. A template of
-        the next is learned from it."""
+        """Return what a message says of itself, and learn a template of the next; None where it is refused for that, by
+        whoever looks again."""
         if delivery.message_format:
             return None
         try:
@@ -244,7 +245,7 @@ class Poster:
         return posting
 
     def _is_new(self, queue: Queue, posting: Posting) -> bool:
-        """Is its id one that was not posted before, if it has one that counts?"""
+        """Return whether its id was not posted before, if it has one that counts."""
         try:
             identity = self._duplicates.check(queue, posting)
         except Refused:
@@ -252,7 +253,7 @@ class Poster:
         return identity is None or not (identity.first or identity.flags)
 
     def _receive_one(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> None:
-        """One delivery, whatever it is."""
+        """Take one delivery, whatever it is."""
         try:
             posted = self._post(self._read(producer, delivery, posting), releases=not delivery.settled)
         except StoreFull:
@@ -436,7 +437,7 @@ class Poster:
         return None
 
     def _read(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> Arrival:
-        """What the message says, unless that is known, and where it goes. Raises DecodeError or Refused."""
+        """Return what the message says, unless that is known, and where it goes. Raises DecodeError or Refused."""
         if delivery.message_format:
             raise Refused(
                 f"message-format {delivery.message_format}: only 0 is known here (2.7.5)",
@@ -450,7 +451,7 @@ class Poster:
         )
 
     def _look(self, payload: bytes, container: str, rights: Rights) -> Posting:
-        """What the message says of itself. Raises DecodeError or Refused."""
+        """Return what the message says of itself. Raises DecodeError or Refused."""
         if not payload:
             # A message without a body is none either (3.2), but clients send such; one without anything is a mistake.
             raise DecodeError("a message of 0 bytes: it must have a section (3.2)")

@@ -57,7 +57,7 @@ from acquit.protocol.types import Timestamp, ULong, whole_number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from acquit.broker.intake.duplicates import Identity
+    from acquit.broker.intake.identity import Identity
     from acquit.broker.options import AddressPolicy
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
@@ -112,7 +112,7 @@ def own_annotations(sequence: int, posted_ms: int) -> bytes:
 
 
 def kept_head(sections: Sections) -> bytes:
-    """What is kept of a posted message, up to the octets of our sequence: what is behind its header, our annotations
+    """Return what is kept of a posted message, up to the octets of our sequence: all behind its header, our annotations
     being the last of its own, in place of older ones.
 
     Raises DecodeError where the message annotations are no map.
@@ -141,7 +141,7 @@ _EIGHT_OCTETS: Final = (1 << 64) - 1
 
 
 def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes:
-    """What is kept of a posted message. Raises DecodeError as `kept_head` does."""
+    """Return what is kept of a posted message. Raises DecodeError as `kept_head` does."""
     ours = _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms)
     return kept_head(sections) + ours + sections.payload[sections.bounds[PROPERTIES] :]
 
@@ -231,7 +231,7 @@ def check_cost(payload: bytes, entries_max: int, body_sections_max: int) -> None
 
 _HEADERS_MAX: Final = 1_024
 _headers: dict[bytes, tuple[bool, int, int | None]] = {}
-"""What header sections say that came up: few differ."""
+"""Meanings of header sections that came up: few differ."""
 
 
 def _read_header(section: bytes) -> tuple[bool, int, int | None]:
@@ -276,7 +276,7 @@ class Posting:
         """Raises DecodeError as `kept_head` does."""
         self.sections = sections
         self.head = kept_head(sections)
-        """What is kept of it, up to its sequence."""
+        """Octets that are kept of it, up to its sequence."""
         self.durable = False
         self.priority = 4
         self.ttl_ms: int | None = None
@@ -300,15 +300,15 @@ class Posting:
         self.poster: str | None = None
         """The container that it comes from; None where it comes from no link."""
         self.identity: Identity | None = None
-        """What is known of its id, once that was looked up; None: it has none that counts."""
+        """Knowledge of its id, once that was looked up; None: it has none that counts."""
 
     @property
     def plain(self) -> bool:
-        """It has no times: nothing about it asks for care but its id, if duplicates are told by that."""
+        """True if it has no times: nothing about it asks for care but its id, if duplicates are told by that."""
         return self.ttl_ms is None and self.absolute_expiry_ms is None and not self.due_at_ms
 
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
-        """What is kept of it, as `make_body` makes it. `payload` is the message."""
+        """Return what is kept of it, as `make_body` makes it. `payload` is the message."""
         ours = _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms)
         return self.head + ours + payload[self.sections.bounds[PROPERTIES] :]
 
@@ -394,7 +394,7 @@ def _bounded(what: str, value: bytes) -> bytes:
 
 
 def read_due_at(sections: Sections, now_ms: int) -> int:
-    """When a message is to be delivered; 0: at once. A time wins over a delay, and what is past means at once.
+    """Return when a message is to be delivered; 0: at once. A time wins over a delay, and what is past means at once.
 
     Raises Refused for a value that is no whole number, and for an annotation that begins like the two and is neither:
     one misspelt would be delivered at once, and those of other brokers ask for what is not done here, as to be
@@ -427,7 +427,7 @@ def read_due_at(sections: Sections, now_ms: int) -> int:
 
 
 def expiry(posting: Posting, policy: AddressPolicy, now_ms: int) -> int:
-    """When the message expires: by its header, its properties and the policy, the earliest of them. 0: never."""
+    """Return when the message expires: by its header, its properties and the policy, the earliest of them. 0: never."""
     ttl_ms = posting.ttl_ms
     if ttl_ms is None and posting.absolute_expiry_ms is None and policy.default_ttl_ms:
         ttl_ms = policy.default_ttl_ms
@@ -453,6 +453,7 @@ class Template:
 
     __slots__ = (
         "_meta",
+        "_pack",
         "durable",
         "head",
         "id_at",
@@ -471,27 +472,29 @@ class Template:
         self.prefix = alike[0][1]
         """Everything up to the first octet that may be another, which is the body's length where there is no other."""
         self.more = tuple(alike[1:])
-        """What is alike behind that, and where."""
+        """Octets that are alike behind that, and where they are."""
         self.id_at = id_at
         self.id_end = id_end
         at, octets = alike[-1]
         self.length_at = at + len(octets)
         self.wide = octets[-1] in _WIDE
         self.head = posting.head
+        self._pack = Struct(f">{len(posting.head)}sQ{len(_BEFORE_POSTED_AT)}sq").pack
         self.rest_at = posting.sections.bounds[PROPERTIES]
-        """Where what is kept as it is begins."""
+        """Offset of what is kept as it is."""
         self.durable = posting.durable
         self.priority = posting.priority
         self._meta = b""
         """The same for all of them, where they have no id: they go to one address."""
 
     def fits(self, payload: bytes) -> bool:
-        """Is `payload` such a message, whole and with nothing behind it?"""
+        """Return whether `payload` is such a message, whole and with nothing behind it."""
         if not payload.startswith(self.prefix):
             return False
-        for at, octets in self.more:
-            if not payload.startswith(octets, at):
-                return False
+        if self.more:
+            for at, octets in self.more:
+                if not payload.startswith(octets, at):
+                    return False
         if self.id_end and not payload[self.id_at : self.id_end].isascii():
             return False
         at = self.length_at
@@ -510,7 +513,7 @@ class Template:
 
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """`Posting.body` of a message that fits."""
-        return self.head + _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
+        return self._pack(self.head, sequence, _BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
 
 
 def learn_template(posting: Posting) -> Template | None:
@@ -543,7 +546,7 @@ def learn_template(posting: Posting) -> Template | None:
 
 
 class Templates:
-    """What is predicted of one sender's messages: the template of its latest, and those of its other headers, as where
+    """Predicts one sender's messages: has the template of the latest, and those of its other headers, as where
     priorities come in turns."""
 
     __slots__ = ("_by_header", "_misses", "latest")
