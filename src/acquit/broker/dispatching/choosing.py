@@ -154,7 +154,7 @@ class _Pass:
             self._back(consumer)
 
     def _back(self, consumer: Consumer) -> None:
-        """Put one that was given something last of all behind those of its priority: `order` stays sorted by `_turn`."""
+        """Put one that was given something last behind those of its priority: `order` stays sorted by `_turn`."""
         order, priority = self.order, consumer.priority
         order.remove(consumer)
         at = len(order)
