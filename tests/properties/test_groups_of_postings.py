@@ -19,18 +19,22 @@ from acquit.protocol.types import Byte, Timestamp
 from acquit.store.recovery import open_store
 from tests.support.broker_world import DATA, SMALL, START_US, World, after_kill
 from tests.support.raw_journal import Gathered
+from tests.support.raw_payloads import with_creation_time
 
 OPTIONS = BrokerOptions(
     address=(
         AddressRule("q", {"max_delivery_attempts": 3}),
         AddressRule("small", {"messages_max": 6, "full_policy": "reject"}),
+        AddressRule("narrow", {"bytes_max": 700, "full_policy": "reject"}),
         AddressRule("ids", {"duplicate_detection": "message-id", "duplicate_window": 3}),
         AddressRule("careless", {"duplicate_detection": "off", "message_groups": False}),
     )
 )
-ADDRESSES = ["q", "small", "ids", "careless"]
+ADDRESSES = ["q", "small", "narrow", "ids", "careless"]
 NOW_MS = START_US // 1000
 JMS = {"x-opt-jms-msg-type": Byte(3), "x-opt-jms-dest": Byte(0)}
+CREATED = [b"\x83" + bytes(8), b"\xa1\x08" + b"A" * 8, b"\xa1\xff" + b"A" * 8, b"\xa1\x02AA\xa1\x01g\x43\x40\x40"]
+"""A creation time, and what would be read as something else in its place."""
 
 messages = st.builds(
     Message,
@@ -50,6 +54,7 @@ payloads = st.one_of(
     messages.map(Message.encode),
     messages.map(Message.encode),
     st.sampled_from([Message(b"x", message_id="ab").encode().replace(b"ab", b"\xff\xfe")]),
+    st.sampled_from(CREATED).map(with_creation_time),
     st.sampled_from([b"", b"\x00\x53\x99\x40", b"\x00\x53\x72\xc1\x04\x01\xa3\x01a\x00\x53\x75\xa0\x00"]),
 )
 

@@ -21,6 +21,7 @@ from acquit.broker.intake.shaping import make_body, make_plain_body, merge_annot
 from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message, QueueBase
 from acquit.broker.nodes.capacity import UNLIMITED
 from acquit.broker.queue import NodeState
+from acquit.errors import DecodeError
 from acquit.protocol.codec import encode
 from acquit.protocol.extensions import ACQUIRED_COUNT
 from acquit.protocol.sections import scan_sections
@@ -264,7 +265,10 @@ def restore_body(message: Message, payload: bytes) -> bytes:
     sections = scan_sections(payload)
     body = make_body(sections, message.sequence, message.posted_us // 1000)
     if message.queue.policy.message_groups and (message.extra is None or message.extra.group is None):
-        group, group_sequence = read_group(sections)  # after a restart, nobody has looked at it yet
+        try:
+            group, group_sequence = read_group(sections)  # after a restart, nobody has looked at it yet
+        except DecodeError:  # whatever was let in, it must not stop a queue
+            group = None
         if group is not None:
             extra = message.need_extra()
             extra.group, extra.closes_group = group, group_sequence == CLOSING

@@ -69,6 +69,8 @@ SHORT_DESCRIPTOR: Final = 0x53
 """The constructor (smallulong) of a section's descriptor, as nearly everybody writes it."""
 BINARY8, STRING8, BINARY32, STRING32, LIST8, MAP8, LIST32 = 0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1, 0xD0
 """Constructors (1.6) of what sections hold most often."""
+TIMESTAMP: Final = 0x83
+"""The one constructor of a timestamp (1.6.17)."""
 
 
 def section_head(code: int, *constructor: int) -> bytes:

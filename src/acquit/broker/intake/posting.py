@@ -171,15 +171,17 @@ class Poster:
                     continue
                 known = posting
             durable, priority = known.durable, known.priority
+            cost = size + OVERHEAD_BYTES
+            if room.messages < 1 or (room.durable if durable else room.volatile) < cost:
+                refused.append(delivery)
+                continue
             room.messages -= 1
+            room.durable -= cost
+            room.volatile -= cost
             try:
                 sequence = take_sequence(time_us)
                 body = known.body(payload, sequence, now_ms)
                 if durable:
-                    room.durable -= size + OVERHEAD_BYTES
-                    if room.durable < 0 or room.messages < 0:
-                        refused.append(delivery)
-                        continue
                     meta = known.meta(address, payload)
                     position, fingerprint = record(sequence, number, payload, meta, time_us, actor=actor)
                     message = Message(
@@ -191,10 +193,6 @@ class Poster:
                     waiting.append(delivery)
                     durable_bytes += size
                 else:
-                    room.volatile -= size + OVERHEAD_BYTES
-                    if room.volatile < 0 or room.messages < 0:
-                        refused.append(delivery)
-                        continue
                     message = Message(sequence, queue, _AVAILABLE, body, size << 32, 0, priority, time_us, 0, 0)
                     offered.append(message)
                     answered.append(delivery)

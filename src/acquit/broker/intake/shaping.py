@@ -42,6 +42,7 @@ from acquit.protocol.sections import (
     PROPERTIES,
     SHORT_DESCRIPTOR,
     STRING8,
+    TIMESTAMP,
     PropertyIndex,
     Sections,
     count_entries,
@@ -521,11 +522,13 @@ def learn_template(posting: Posting) -> Template | None:
     sections = posting.sections
     payload, bounds = sections.payload, sections.bounds
     body_at = bounds[BODY]
-    if not posting.plain or posting.duplicate_id or posting.group is not None or posting.user_id is not None:
+    if not posting.plain or posting.extras or posting.user_id is not None or body_at > _TEMPLATE_BYTES_MAX:
         return None
     if len(payload) < body_at + 5 or payload[body_at + 1] != SHORT_DESCRIPTOR:
         return None
     if payload[body_at + 3] not in _LENGTHS or payload.find(_DELIVERY, 0, bounds[PROPERTIES]) >= 0:
+        return None
+    if any(count_entries(sections, rank) > _TEMPLATE_ENTRIES_MAX for rank in _MAPS):
         return None
     identity, created = sections.property_spans(PropertyIndex.MESSAGE_ID, PropertyIndex.CREATION_TIME)
     id_at = id_end = start = 0
@@ -538,6 +541,8 @@ def learn_template(posting: Posting) -> Template | None:
         alike.append((0, payload[:id_at]))
         start = id_end
     if created is not None:
+        if payload[created[0]] != TIMESTAMP:
+            return None
         alike.append((start, payload[start : created[0] + 1]))
         start = created[1]
     alike.append((start, payload[start : body_at + 4]))
@@ -590,6 +595,10 @@ def _header_of(payload: bytes) -> bytes:
 
 _WIDE_HEADER: Final = section_head(SectionCode.HEADER, LIST32)
 _TEMPLATES_MAX: Final = 32
+_TEMPLATE_BYTES_MAX: Final = 4_096
+"""Octets before a body that a template remembers: nobody counts them."""
+_TEMPLATE_ENTRIES_MAX: Final = 64
+"""The least that `limits.message_entries_max` may be: what a template takes, no limit refuses (`check_cost`)."""
 _MISSES_MAX: Final = 64
 
 

@@ -328,7 +328,7 @@ class Settling:
         for delivery in deliveries:
             message = delivery.context
             if message.__class__ is not Message or message.holder is not consumer:
-                stale[delivery] = _FAILED if message is _FAILED else _TAKEN
+                stale[delivery] = _FAILED if message is _FAILED else delivery.local_state or _TAKEN
         return stale or None
 
     def _answer_all(

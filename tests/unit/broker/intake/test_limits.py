@@ -10,7 +10,7 @@ from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified, Rejected
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World, durable, live_of
+from tests.support.broker_world import START_US, Client, World, durable, live_of
 
 KEY = "_AMQ_LVQ_NAME"
 
@@ -96,9 +96,9 @@ def test_reject_gives_credit_and_says_no(limit: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("limit", [{"messages_max": 3}, {"bytes_max": 65_536}, {"memory_bytes_max": 65_536}])
 @pytest.mark.parametrize("kinds", ["pps", "ppsp", "ppppsp", "spsppp", "pspspsps", "ssspp"])
-@pytest.mark.parametrize("is_durable", [True, False])
+@pytest.mark.parametrize("is_durable", [True, False, None], ids=["durable", "volatile", "in turns"])
 def test_a_group_of_all_kinds_finds_the_room_that_each_alone_would_find(
-    limit: dict[str, int], kinds: str, is_durable: bool
+    limit: dict[str, int], kinds: str, is_durable: bool | None
 ) -> None:
     """Messages that say nothing special (p) are counted as a group, others (s) one by one."""
     taken = []
@@ -107,13 +107,18 @@ def test_a_group_of_all_kinds_finds_the_room_that_each_alone_would_find(
         client = world.client()
         sender = client.sender("q")
         messages = [
-            (durable if is_durable else Message)(bytes(20_000), group_id="g" if kind == "s" else None) for kind in kinds
+            Message(
+                bytes(20_000),
+                durable=number % 2 == 0 if is_durable is None else is_durable,
+                absolute_expiry_time=START_US // 1000 + 60_000 if kind == "s" else None,
+            )
+            for number, kind in enumerate(kinds)
         ]
         posted = client.post(sender, *messages) if together else [client.post(sender, each)[0] for each in messages]
         world.settle()
         taken.append([client.outcome(delivery) == ACCEPTED for delivery in posted])
     assert taken[0] == taken[1]
-    assert len(kinds) <= 3 or not all(taken[0]) or (is_durable and "memory_bytes_max" in limit)
+    assert len(kinds) <= 3 or not all(taken[0]) or (is_durable is not False and "memory_bytes_max" in limit)
 
 
 @pytest.mark.parametrize("limit", [{"messages_max": 4}, {"bytes_max": 4 * 1_040}])

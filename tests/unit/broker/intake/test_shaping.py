@@ -30,6 +30,7 @@ from acquit.protocol.codec import encode
 from acquit.protocol.message import AmqpValue, Data, Message
 from acquit.protocol.sections import decode_header, scan_sections
 from acquit.protocol.types import Byte, Float, Symbol, Timestamp, UInt
+from tests.support.raw_payloads import with_creation_time
 
 NOW_MS = 1_700_000_000_000
 
@@ -265,11 +266,26 @@ def test_a_sender_whose_messages_fit_nothing_is_looked_at_seldom(monkeypatch: py
         Message(b"x", message_id="m", application_properties={"_AMQ_DUPL_ID": "d"}),
         Message(b"x", annotations={"x-opt-delivery-time": 5}),
         Message(Data([b"x", b"y"])),
+        Message(b"x", application_properties={"k": "v" * 5_000}),
+        Message(b"x", application_properties={f"k{number}": None for number in range(65)}),
+        Message(b"x", application_properties={"k": "_AMQ_DUPL_ID", "_AMQ_DUPL_ID": None}),
     ],
-    ids=["ttl", "expiry", "user", "group", "number", "duplicate", "time", "two sections"],
+    ids=["ttl", "expiry", "user", "group", "number", "duplicate", "time", "two sections", "long", "many", "null"],
 )
 def test_what_no_template_can_say(message: Message) -> None:
     assert learn_template(read_posting(message.encode())) is None
+
+
+@pytest.mark.parametrize(
+    "created", [b"\xa1\x08AAAAAAAA", b"\xa0\x08AAAAAAAA", b"\x80AAAAAAAA", b"\x00\x43\x80AAAAAAAA"]
+)
+def test_a_creation_time_that_is_none_is_no_place_for_other_octets(created: bytes) -> None:
+    """Its own length may be among them."""
+    try:
+        posting = read_posting(with_creation_time(created))
+    except DecodeError:
+        return
+    assert learn_template(posting) is None
 
 
 ids = st.one_of(st.none(), st.text(max_size=300), st.integers(0, 5), st.uuids(), st.binary(max_size=5))

@@ -435,10 +435,22 @@ def test_a_lock_that_ran_out_is_told_as_the_link_comes_back() -> None:
     assert queue_of(world)[0] == 1
     resumed.settle(resumed.remote_state)
     world.settle()
+    assert client.answers[resumed] == (Modified(delivery_failed=True), True)
     client.lose()
     world.settle()
     client = world.client()
     assert map_of(resume_from(client, {}, credit=0)) == {}
+
+
+def test_who_keeps_to_its_outcome_hears_again_what_became_of_it() -> None:
+    world, client, _, one = taken_unheard()
+    client.lose()
+    world.settle()
+    client = world.client()
+    (resumed,) = client.received[resume_from(client, {one.tag: ACCEPTED}, credit=1)]
+    resumed.settle(ACCEPTED)
+    world.settle()
+    assert client.answers[resumed] == (Modified(delivery_failed=True), True)
 
 
 def tags_of(world: World) -> int:
