@@ -44,8 +44,8 @@ MESSAGE_BYTES: Final = 1_024
 """What the journal needs for a message beside its body, state included."""
 
 BODIES: Final = frozenset({RecordKind.POSTING, RecordKind.COPIED})
-ERASING_S: Final = 5.0
-"""The time that the erasing of many segments takes beside."""
+ERASING_S: Final = 70.0
+"""The time that the erasing of many segments takes beside, and the minute that it waits where it found no room."""
 
 Standing = tuple[str, int, "Consumer"]
 

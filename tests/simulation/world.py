@@ -11,6 +11,7 @@ source of chance in the product is fed by it (`seeded`).
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from acquit.ledger.recovery import open_journal
 from acquit.store.options import JournalOptions
 from acquit.testing.simulation.loops import START_S, Process
 from acquit.testing.simulation.system import DATA, Simulation, seeded
-from tests.simulation.audits import check_books, check_credit, check_disk, check_erased, live_bytes
+from tests.simulation.audits import ERASING_S, check_books, check_credit, check_disk, check_erased, live_bytes
 from tests.simulation.facts import Seen, Violation, Wall
 from tests.simulation.faults import FAULTS, LEADS_TO, aims, draw_faults, heal, state_of
 from tests.simulation.hostile import ATTACKED, PEERS
@@ -42,6 +43,8 @@ WORK_S_MIN: Final = 0.1
 """Below which nothing is gained by a shorter case."""
 RUNS_MAX: Final = 200
 """Worlds that are run to find a simpler case."""
+SHRINKING_S: Final = 120.0
+"""The time, on a clock, after which the simplest so far has to do."""
 AIMED_WORLDS: Final = 0.35
 """Of all: in these, faults wait for the broker to do something in particular, in the others they come at any time."""
 AIMED_SHARE: Final = 0.8
@@ -438,9 +441,10 @@ class World(Simulation):
         return left
 
     def _is_at_rest(self) -> None:
-        """Nobody does anything, so nothing is written."""
+        """Nobody does anything, so nothing is written, once what is to be erased is."""
         journal = self.server._opened.journal
-        self.scheduler.run_for(10.0)
+        erase_after_s = self.options.journal.erase_bodies_after_s
+        self.scheduler.run_for(erase_after_s + ERASING_S if erase_after_s else 10.0)
         end = journal.end
         self.scheduler.run_for(10.0)
         if journal.end != end:
@@ -547,12 +551,13 @@ def simulate(case: Case) -> World:
 
 def shrink(case: Case) -> Case:
     """Find a case that asks for less and still fails in some way: a shorter one, with fewer faults and users. It is not
-    the least one where that takes more than `RUNS_MAX` worlds."""
+    the least one where that takes more than `RUNS_MAX` worlds, or `SHRINKING_S`."""
+    end_s = time.monotonic() + SHRINKING_S
     strikes, runs = _strikes_before_failure(case), 0
     while strikes is not None:
         for candidate in case.simpler(strikes):
             runs += 1
-            if runs > RUNS_MAX:
+            if runs > RUNS_MAX or time.monotonic() > end_s:
                 return case
             smaller = _strikes_before_failure(candidate)
             if smaller is not None:
