@@ -346,10 +346,8 @@ class Settling:
         as_said = [delivery for delivery in deliveries if delivery not in others]
         if as_said:
             self._answer(consumer, as_said, state, durable)
-        # What took a message may not be synced yet, and a broker that is killed before would resume the delivery.
-        durable = durable or consumer.resumable is not None
-        for delivery, told in others.items():
-            self._answer(consumer, [delivery], told, durable)
+        for delivery, told in others.items():  # what took a message may not be synced yet
+            self._answer(consumer, [delivery], told, durable=True)
 
     def _answer(
         self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, durable: bool

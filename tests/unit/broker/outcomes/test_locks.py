@@ -11,7 +11,7 @@ from acquit.broker.nodes.locks import _SWEEP_MIN, Locks
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.records import Cause
 from acquit.protocol.constants import ACCEPTED, RELEASED
-from acquit.protocol.definitions import Modified, Received
+from acquit.protocol.definitions import Accepted, Modified, Received, Released
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
 from tests.support.transacting import Controller
@@ -83,6 +83,24 @@ def test_who_waits_for_an_answer_hears_what_became_of_a_late_outcome() -> None:
     assert queue is not None
     assert queue.accepted == 1
     world.check_journal()
+
+
+@pytest.mark.parametrize("late", [ACCEPTED, RELEASED, FAILED], ids=["accepted", "released", "failed"])
+def test_a_late_outcome_is_answered_when_the_journal_knows_of_the_lock(late: Accepted | Released | Modified) -> None:
+    """Who said that it failed takes the answer for its own outcome, and believes that it is on the disk."""
+    world = World(rules())
+    client = world.client()
+    slow = client.receiver("q", credit=1, second=True)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    (delivery,) = client.received[slow]
+    world.advance(LOCK_MS)
+    assert client.answers[delivery] == (FAILED, False), "that it is lost, it hears at once"
+    delivery.settle(late)
+    world.carry()
+    assert client.answers[delivery] == (FAILED, False)
+    world.settle()
+    assert client.answers[delivery] == (FAILED, True)
 
 
 def test_a_late_outcome_that_crosses_the_news_is_stale() -> None:
