@@ -366,14 +366,15 @@ async def _finish_sending(world: World, holder: Holder, work: Work, session: Any
 
 async def _finish_receiving(world: World, holder: Holder, work: Work, session: Any) -> None:
     receiver, terminus = await _open_receiver(world, holder, work, session, 0)
-    await asyncio.sleep(0.5)  # what is resumed needs no credit of ours
-    tasks = []
-    while (message := receiver._core.take()) is not None:
-        seen = _arrived(world, holder, work, terminus, message)
-        tasks.append(asyncio.ensure_future(_decide(world, terminus, message, seen, "accept")))
-    for task in tasks:
-        await task
-    await asyncio.sleep(0.5)
+    tasks = None
+    while tasks is None or tasks:  # what is resumed needs no credit of ours, and comes as far as what came is settled
+        await asyncio.sleep(0.5)
+        tasks = []
+        while (message := receiver._core.take()) is not None:
+            seen = _arrived(world, holder, work, terminus, message)
+            tasks.append(asyncio.ensure_future(_decide(world, terminus, message, seen, "accept")))
+        for task in tasks:
+            await task
     left = work.entries(IN).outcomes
     if left:
         raise Violation(f"suspended: outcomes of {work.client} that nobody confirms: {left}")
