@@ -226,9 +226,9 @@ class Poster:
         producer.volatile = not durable
         producer.average_bytes += (payload_bytes // len(messages) - producer.average_bytes) // 4
 
-    def _check_cost(self, delivery: Delivery) -> None:
+    def _check_cost(self, payload: bytes) -> None:
         """Raises Refused, or DecodeError, for what is too laborious to deal with."""
-        check_cost(delivery.payload, self.limits.message_entries_max, self.limits.message_sections_max)
+        check_cost(payload, self.limits.message_entries_max, self.limits.message_sections_max)
 
     def _look_or_none(self, producer: Producer, delivery: Delivery) -> Posting | None:
         """Return what a message says of itself, and learn a template of the next; None where it is refused for that, by
@@ -368,7 +368,7 @@ class Poster:
                 self._refuse(producer, [delivery], claim.why())
                 continue
             try:
-                self._check_cost(delivery)
+                self._check_cost(delivery.payload)
                 place, delivery.payload = take_place(delivery.payload)
                 if place[:2] <= mark.at:
                     if place[:2] == mark.at and place[2] != mark.digest:
@@ -453,7 +453,7 @@ class Poster:
         if not payload:
             # A message without a body is none either (3.2), but clients send such; one without anything is a mistake.
             raise DecodeError("a message of 0 bytes: it must have a section (3.2)")
-        check_cost(payload, self.limits.message_entries_max, self.limits.message_sections_max)
+        self._check_cost(payload)
         posting = read_posting(payload)
         posting.due_at_ms = read_due_at(posting.sections, self._scribe.time_us // 1000)
         posting.poster = container

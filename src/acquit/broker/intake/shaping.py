@@ -103,13 +103,17 @@ _BEFORE_SEQUENCE: Final = _symbol(SEQUENCE) + b"\x80"
 _BEFORE_POSTED_AT: Final = _symbol(POSTED_AT) + b"\x83"
 _MAP_BYTES: Final = 1 + len(_BEFORE_SEQUENCE) + 8 + len(_BEFORE_POSTED_AT) + 8
 _BEFORE: Final = section_head(SectionCode.MESSAGE_ANNOTATIONS, MAP8) + bytes((_MAP_BYTES, 4)) + _BEFORE_SEQUENCE
-_ANNOTATIONS: Final = Struct(f">{len(_BEFORE)}sQ{len(_BEFORE_POSTED_AT)}sq")
 _OURS: Final = Struct(f">Q{len(_BEFORE_POSTED_AT)}sq")
 
 
 def own_annotations(sequence: int, posted_ms: int) -> bytes:
     """The section with nothing but our two annotations."""
-    return _ANNOTATIONS.pack(_BEFORE, sequence, _BEFORE_POSTED_AT, posted_ms)
+    return _BEFORE + _ours(sequence, posted_ms)
+
+
+def _ours(sequence: int, posted_ms: int) -> bytes:
+    """Return what follows a `kept_head`: both of our values, and the name of the second."""
+    return _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms)
 
 
 def kept_head(sections: Sections) -> bytes:
@@ -143,8 +147,7 @@ _EIGHT_OCTETS: Final = (1 << 64) - 1
 
 def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes:
     """Return what is kept of a posted message. Raises DecodeError as `kept_head` does."""
-    ours = _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms)
-    return kept_head(sections) + ours + sections.payload[sections.bounds[PROPERTIES] :]
+    return kept_head(sections) + _ours(sequence, posted_ms) + sections.payload[sections.bounds[PROPERTIES] :]
 
 
 _PROPERTIES: Final = section_head(SectionCode.PROPERTIES, LIST8)
@@ -247,9 +250,6 @@ def _read_header(section: bytes) -> tuple[bool, int, int | None]:
     return known
 
 
-_NO_HEADER: Final = (False, 4, None)
-
-
 class Posting:
     """What the broker must know of a posted message."""
 
@@ -310,8 +310,7 @@ class Posting:
 
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """Return what is kept of it, as `make_body` makes it. `payload` is the message."""
-        ours = _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms)
-        return self.head + ours + payload[self.sections.bounds[PROPERTIES] :]
+        return self.head + _ours(sequence, posted_ms) + payload[self.sections.bounds[PROPERTIES] :]
 
     def meta(self, address: bytes, payload: bytes, *, expires_at_ms: int = 0, due_at_ms: int = 0) -> bytes:
         """The plain fields of its record, where it is posted to this address."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -194,9 +195,9 @@ def same(template: Template, payload: bytes) -> None:
     assert template.body(payload, 3, NOW_MS) == posting.body(payload, 3, NOW_MS) == shape_body(payload, 3, NOW_MS)
 
 
-def as_jms(number: int, created_ms: int = NOW_MS, **more: object) -> Message:
+def as_jms(number: int, created_ms: int = NOW_MS, **more: Any) -> Message:
     """As Qpid JMS writes a message, number by number."""
-    said: dict[str, object] = {
+    said: dict[str, Any] = {
         "durable": True,
         "annotations": {"x-opt-jms-msg-type": Byte(3), "x-opt-jms-dest": Byte(0)},
         "message_id": f"ID:4e1f-9c:1:1:1-{number}",
@@ -204,7 +205,7 @@ def as_jms(number: int, created_ms: int = NOW_MS, **more: object) -> Message:
         "content_type": "application/octet-stream",
         "creation_time": Timestamp(created_ms),
     }
-    return Message(b"x" * 20, **(said | more))  # type: ignore[arg-type]
+    return Message(b"x" * 20, **(said | more))
 
 
 def test_messages_of_jms_clients_have_one_template() -> None:
