@@ -236,11 +236,14 @@ class Termini:
         """The client was told what became of an outcome."""
         oracle = self._oracle
         copy, decision = oracle.copies[seen.sequence], terminus.decided.get(tag)
-        locks = "locks" in oracle.place(seen.queue).traits
+        traits = oracle.place(seen.queue).traits
+        locks = "locks" in traits
         oracle.happened(f"exactly-once {status.name.lower()}")
         if status is ReceiptStatus.STALE:
             lasts = oracle.postings[seen.key].durable  # what does not may be gone with the broker's process
-            full = verb == "reject" and said_s <= oracle.no_room_until_s
+            # A dead letter without room is a failed attempt instead.
+            dies = verb == "reject" or ("releases" in traits and verb not in RETIRING | FAILING)
+            full = dies and said_s <= oracle.no_room_until_s
             if decision is not None and lasts and not locks and not full and not self._may_have_ended(terminus):
                 raise Violation(f"receipt: {seen} was {terminus}'s, and {verb} is stale")
             if verb in RETIRING and decision is not None:
