@@ -29,7 +29,7 @@ two steps leaves one of the cases above.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +43,7 @@ from acquit.client.sources import make_source
 from acquit.errors import ConfigurationError, LinkDetached
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.definitions import (
+    Accepted,
     AmqpCondition,
     Error,
     RcvSettleMode,
@@ -428,7 +429,7 @@ OUTCOMES_ASKED: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:relea
 class ResumingSender(SenderCore):
     """A sender whose sends are resumed: the outcome of each is heard, and none is posted twice."""
 
-    __slots__ = ("_again", "_identity", "_named", "_refusal", "_store", "_storing", "_unsettled")
+    __slots__ = ("_again", "_identity", "_named", "_refusal", "_refused", "_store", "_storing", "_unsettled")
 
     resumes = True
 
@@ -442,6 +443,9 @@ class ResumingSender(SenderCore):
         self._unsettled: dict[bytes, SendPromise] = {}
         """Sends that may have been transferred and are not forgotten in the store, by delivery-tag: each attach has to
         name them, as the peer forgets what it does not name."""
+        self._refused: dict[bytes, DeliveryState | None] = {}
+        """What the peer said of sends that it did not accept, by delivery-tag. Users hear it when the store has forgotten
+        these: if this program and then the peer were killed before, they would be sent again, and might be posted."""
         self._named: set[bytes] = set()
         """Tags that our last attach had in its map."""
         self._refusal: Failure | None = None
@@ -568,8 +572,8 @@ class ResumingSender(SenderCore):
             state = theirs.get(tag)
             if state is not None and is_outcome(state):
                 heard.append(tag)
-                self._hear(promise, state)  # type: ignore[arg-type]  # `is_outcome` has looked at it
-            elif promise.done:
+                self._hear(tag, promise, state)  # type: ignore[arg-type]  # `is_outcome` has looked at it
+            elif promise.done or tag in self._refused:
                 continue  # it is being forgotten, and never sent again
             elif tag in self._named and not answer.incomplete_unsettled and id(promise) not in waiting:
                 again.append(promise)
@@ -618,32 +622,54 @@ class ResumingSender(SenderCore):
             return  # progress
         tags = []
         for delivery in deliveries:
-            promise = self._unsettled.get(delivery.tag)
-            if promise is not None and not promise.done:
+            tag = delivery.tag
+            promise = self._unsettled.get(tag)
+            if promise is not None and not promise.done and tag not in self._refused:
                 self.in_flight -= 1
-                tags.append(delivery.tag)
-                self._hear(promise, state)
+                tags.append(tag)
+                self._hear(tag, promise, state)
         engine = self.session.engine
 
         def settle() -> None:
-            for tag in tags:
-                self._unsettled.pop(tag, None)
             if engine is self.session.engine and self.failure is None:
                 engine.settle_all(deliveries)
 
+        self._forget(tags, settle)
+
+    def _hear(self, tag: bytes, promise: SendPromise, state: DeliveryState | None) -> None:
+        if promise.done or tag in self._refused:
+            return
+        self._sent_bytes += 0 if promise.transferred else len(promise.payload)
+        if isinstance(state, Accepted):
+            promise.settle(state)
+        else:
+            self._refused[tag] = state
+
+    def _forget(self, tags: list[bytes], then: Callable[[], None]) -> None:
+        """Take sends that have an outcome out of the store, and go on when that is safe."""
+
+        def forgotten() -> None:
+            for tag in tags:
+                self._tell_refused(tag)
+                self._unsettled.pop(tag, None)
+            then()
+
+        def kept(error: BaseException) -> None:
+            failure = Failure(LinkDetached, f"it was refused, and is still in the store, which failed: {error}")
+            for tag in self._refused.keys() & tags:
+                self._unsettled[tag].fail(failure)
+
         def safe(error: BaseException | None) -> None:
-            if error is None:
-                self.session.core.post((settle,))
+            self.session.core.post((forgotten,) if error is None else (kept, error))
 
         self._store.write(forget(EntryKind.SEND, self.spec.name, tags), safe)
 
-    def _hear(self, promise: SendPromise, state: DeliveryState | None) -> None:
-        if promise.done:
-            return
-        self._sent_bytes += 0 if promise.transferred else len(promise.payload)
-        promise.settle(state)
-        if promise.error() is not None:
+    def _tell_refused(self, tag: bytes) -> None:
+        promise = self._unsettled.get(tag)
+        if tag in self._refused and promise is not None and not promise.done:
+            promise.settle(self._refused[tag])
             self._failed.append(promise)
+        self._refused.pop(tag, None)
 
     def _confirm_when_safe(self, tags: list[bytes]) -> None:
         """Forget sends whose outcome the peer's map told, and then resume them settled. One for which there is no
@@ -652,16 +678,11 @@ class ResumingSender(SenderCore):
 
         def confirm() -> None:
             for tag in tags:
-                self._unsettled.pop(tag, None)
                 if self.link is link and link.sendable:
                     link.send(tag, b"", resume=True, settled=True)
             self._attach_again()
 
-        def safe(error: BaseException | None) -> None:
-            if error is None:
-                self.session.core.post((confirm,))
-
-        self._store.write(forget(EntryKind.SEND, self.spec.name, tags), safe)
+        self._forget(tags, confirm)
 
     def _attach_again(self) -> None:
         attaches = self.link.local_attach, self.link.remote_attach
@@ -682,6 +703,8 @@ class ResumingSender(SenderCore):
     def on_ended(self, failure: Failure, lost: list[Delivery]) -> None:
         """The link is over: sends without an outcome stay in the store, and those who wait hear so."""
         failure = self._refusal or failure
+        for tag in list(self._refused):
+            self._tell_refused(tag)  # their write is under way, and nobody may hear of it any more
         for promise in list(self._unsettled.values()):
             if not promise.done:
                 self._failed.append(promise)

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit import ConfigurationError, FileStore, LinkDetached, MemoryStore, ReceiptStatus, SqliteStore, StoreEntry
+from acquit import (
+    ConfigurationError,
+    DeliveryInDoubt,
+    FileStore,
+    LinkDetached,
+    MemoryStore,
+    ReceiptStatus,
+    SendFailed,
+    SqliteStore,
+    StoreEntry,
+)
 from acquit.broker.configuration import parse_options
 from acquit.client.entries import Done
 from acquit.client.receiving import ReceiverCore
@@ -299,6 +309,87 @@ def test_what_the_store_has_not_forgotten_yet_the_broker_does_not_forget_at_a_ne
         assert depth(broker) == 2
     with FileStore(tmp_path / "out") as store:
         assert not store.load("out").sends
+
+
+class SlowToForget(MemoryStore):
+    """Stores at once, and says that something is forgotten when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Done] = []
+
+    def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
+        super().write(entries)
+        if done is not None and all(entry.value is None for entry in entries):
+            self.waiting.append(done)
+        elif done is not None:
+            done(None)
+
+    def asked(self, count: int) -> Done:
+        """Return what is to be told of the last of so many."""
+        deadline = time.monotonic() + 10
+        while len(self.waiting) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return self.waiting[count - 1]
+
+
+def refused_in(store: SlowToForget, connection: acquit.Connection) -> tuple[acquit.Sender, acquit.SendReceipt]:
+    """Return the receipt of a send that the broker has refused and the store has not forgotten."""
+    sender = connection.session().sender("q", name="out", exactly_once=store)
+    sender.send("one", timeout=10)
+    receipt = sender.send("two", wait=False)
+    store.asked(2)
+    assert not receipt.done
+    return sender, receipt
+
+
+@pytest.fixture
+def full() -> Iterator[acquit.Broker]:
+    with acquit.Broker(config=parse_options('[[address]]\nmatch = "q"\nmessages_max = 1\nfull_policy = "reject"\n')) as broker:
+        yield broker
+
+
+def test_a_refusal_is_told_when_the_store_has_forgotten_the_send(full: acquit.Broker) -> None:
+    """Until then it would be sent again, if the program and the broker were killed."""
+    store = SlowToForget()
+    with connect(full.url) as connection:
+        _, receipt = refused_in(store, connection)
+        store.asked(2)(None)
+        with pytest.raises(SendFailed, match="limit"):
+            receipt.result(timeout=10)
+
+
+def test_a_refusal_is_told_once_over_a_lost_connection(full: acquit.Broker) -> None:
+    store = SlowToForget()
+    with Proxy(full.url) as proxy, connect(proxy.url) as connection:
+        _, receipt = refused_in(store, connection)
+        proxy.cut()
+        store.asked(3)  # the broker's map has both outcomes
+        assert not receipt.done
+        store.asked(2)(None)
+        with pytest.raises(SendFailed, match="limit"):
+            receipt.result(timeout=10)
+        for told in store.waiting[2:]:
+            told(None)
+        assert depth(full) == 1
+
+
+def test_a_refusal_is_told_before_the_link_ends(full: acquit.Broker) -> None:
+    with connect(full.url) as connection:
+        sender, receipt = refused_in(SlowToForget(), connection)
+        sender.close()
+        with pytest.raises(SendFailed, match="limit"):
+            receipt.result(timeout=10)
+
+
+def test_a_refused_send_that_the_store_cannot_forget_is_in_doubt(full: acquit.Broker) -> None:
+    store = SlowToForget()
+    with connect(full.url) as connection:
+        _, receipt = refused_in(store, connection)
+        store.asked(2)(OSError("the disk is gone"))
+        with pytest.raises(DeliveryInDoubt, match="the disk is gone"):
+            receipt.result(timeout=10)
 
 
 def test_a_terminus_that_the_broker_has_ended_is_no_silent_end(broker: acquit.Broker, proxy: Proxy) -> None:
