@@ -1,4 +1,4 @@
-"""What an acquit broker is asked as a reading begins, so that what was mistyped is told at once.
+"""Questions to an acquit broker before a read begins, so that a mistyped queue or selector is reported at once.
 
 **Queues that are not there.** A link to an address that is not there makes a queue of it, unless the address's policy
 says otherwise: whoever posts first, or waits first, need not ask anybody. For whoever reads what is there *now* it
@@ -37,12 +37,12 @@ from acquit.spark.read_options import ReadOptions
 CREATE_ADVICE: Final = "with the option create = true (--create) it would be made"
 WAITING: Final = "waiting for the broker at {}"
 STARTING: Final = "starting"
-"""What a pipeline says that it is doing while it asks the broker, and once it has."""
+"""Stages that a pipeline reports: while it asks the broker, and once it has."""
 
 _CLOSE_MAX: Final = 3
 _NOT_FOUND: Final = 404
 _SEPARATOR: Final = "::"
-"""Between an address and one of its queues; a queue is the one of its own address."""
+"""Separator in ``ADDRESS::QUEUE``. A queue with the name of its address is asked for by that name alone."""
 
 
 def refuse_missing(connection: Connection, options: ReadOptions, *, advice: str = CREATE_ADVICE) -> None:
@@ -65,7 +65,7 @@ def refuse_missing(connection: Connection, options: ReadOptions, *, advice: str 
 
 
 def none_is_there(connection: Connection, options: ReadOptions) -> bool:
-    """Whether no queue of `options` is there. For acquit brokers. What the user may not ask about counts as there."""
+    """True if no queue of `options` is there; what the user may not ask about counts as there. For acquit brokers."""
     with _asking(connection, options) as broker:
         return not any(_knows(broker, address) for address in options.queues)
 
@@ -102,7 +102,7 @@ def _asking(connection: Connection, options: ReadOptions) -> Iterator[Management
 
 
 def _knows(broker: Management, address: str) -> bool:
-    """Whether there is a queue or topic of this name, or it may not be asked about."""
+    """True unless the broker says that it has no queue or topic of this name; what it may not tell counts as there."""
     node, _, name = address.partition(_SEPARATOR)
     try:
         broker.ask("READ", QUEUE, name=node if node == name else address)
@@ -112,7 +112,7 @@ def _knows(broker: Management, address: str) -> bool:
 
 
 def _names(broker: Management) -> Sequence[str]:
-    """Of all queues that the user may know of."""
+    """Return the names of all queues that the user may know of; none where the broker refuses the query."""
     try:
         body = broker.request("QUERY", QUEUE, body={"attributeNames": list[Value](["name"])})
     except ManagementFailed:

@@ -62,7 +62,7 @@ class BrowsePart:
 
     address: str
     broker: UUID | None
-    """Of the acquit broker that was asked; None for another broker."""
+    """Identity of the acquit broker that planned the batch; None for another broker."""
     until: int = 0
     """The last sequence of the snapshot, where there is one."""
     parts: int = 1
@@ -132,7 +132,7 @@ def browse(options: BrowseOptions, part: BrowsePart, reader: MessageColumns) -> 
 
 
 def _received(receiver: Receiver, options: BrowseOptions, part: BrowsePart) -> Iterator[ReceivedMessage]:
-    """Everything up to the end."""
+    """Yield messages up to the end of the queue. Raises ConnectionFailed where an acquit broker does not tell it."""
     patience_s = options.idle_timeout_ms / 1000
     came_at = time.monotonic()
     while True:
@@ -192,7 +192,7 @@ def _attach(session: Session, options: BrowseOptions, part: BrowsePart, *, prefe
 
 
 def _shares(depths: dict[str, int | None], parts: int) -> dict[str, int]:
-    """How many tasks look at each queue."""
+    """Return the number of tasks for each queue: at least one, and no more than one for every `ROWS_EACH` messages."""
     spread_out = spread(depths, max(parts, len(depths)))
     return {
         address: max(1, min(spread_out.count(address), -(-(depth or 0) // ROWS_EACH)))

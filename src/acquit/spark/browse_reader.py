@@ -37,7 +37,7 @@ class AcquitReader(DataSourceReader):
 
     @cached_property
     def _columns(self) -> tuple[pa.Schema, BodyDecoder | None]:
-        """What Spark expects of our batches, and what decodes their bodies."""
+        """Schema that Spark expects of batches, and the decoder of their bodies, if they need one."""
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         return wanted, check_columns(wanted, self._options.body_as)
 

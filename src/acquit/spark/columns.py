@@ -52,7 +52,7 @@ class Field(NamedTuple):
     arrow_type: pa.DataType
     meaning: str
     since: int = 1
-    """In which generation of tables it came. An ingest goes on with the columns of the table's own (`generations`)."""
+    """Generation of tables that has it first. An ingest goes on with the columns of its table's own (`generations`)."""
 
 
 FIELDS: Final = (
@@ -122,7 +122,7 @@ _BATCH_BYTES: Final = 16 * 1024 * 1024
 
 
 def _sequence_key(broker_id: UUID) -> bytes:
-    """How the identity of a posting begins: the sequence follows, in eight bytes."""
+    """Return the first bytes of a posting's identity; the sequence follows them, in eight bytes."""
     return b"s" + broker_id.bytes
 
 
@@ -139,8 +139,8 @@ assert Row._fields == tuple(_FILE_SCHEMA.names)
 
 
 def identity_finder(field: str) -> IdentityFinder:
-    """What finds the value of `identityField`: ``message-id``, ``correlation-id``, ``application-properties.NAME`` or
-    ``message-annotations.NAME``. Raises ValueError for anything else."""
+    """Return the function that finds the value of `identityField` in a message: ``message-id``, ``correlation-id``,
+    ``application-properties.NAME`` or ``message-annotations.NAME``. Raises ValueError for anything else."""
     if field in _ID_FIELDS:
         index = _ID_FIELDS[field]
         return lambda sections: sections.property_values(index)[0]
@@ -256,7 +256,7 @@ class MessageColumns:
         return pa.concat_batches([batch, others]).take(pa.array(order))
 
     def _rows_alike(self, messages: Sequence[object], broker_id: UUID | None) -> tuple[Mask, pa.RecordBatch]:
-        """Which of the messages are plain (`spark.plain`) and like one that can be parsed, and their rows."""
+        """Return which messages are plain (`spark.plain`) and of a pattern that can be parsed, and their rows."""
         alike = np.array([type(message) is bytes for message in messages], np.bool_)
         lot = read_lot([message for message in messages if type(message) is bytes])
         numbers, examples = lot.patterns()
@@ -266,7 +266,7 @@ class MessageColumns:
         return alike, _batch_like([row for row in read if isinstance(row, Row)], lot, good, numbers)
 
     def _try_parse(self, message: ReadMessage, broker_id: UUID | None) -> Row | str:
-        """Its row, or why there is none."""
+        """Return the row of a message, or the reason why it has none."""
         try:
             if message.damage is not None:
                 raise message.damage
@@ -293,7 +293,7 @@ def generations() -> Iterator[list[str]]:
 
 
 def check_columns(wanted: pa.Schema, body_as: BodyAs = BodyAs.BYTES) -> BodyDecoder | None:
-    """What decodes bodies for rows of the schema `wanted`. Raises ConfigurationError for a column that is not ours."""
+    """Return the decoder of bodies, if any. Raises ConfigurationError for a column or type that is not the source's."""
     decoder = decoder_for(body_as, wanted)
     for column in wanted:
         field = BY_NAME.get(column.name)
@@ -353,8 +353,8 @@ def whole_message(row: Mapping[str, bytes | None]) -> bytes:
 
 
 def _batch_like(read: Sequence[Row], lot: Lot, good: Mask, numbers: Places) -> pa.RecordBatch:
-    """What `_parse` makes of the `good` ones of plain messages. `read` is what it made of one of each pattern, and
-    `numbers` says which message has which."""
+    """Return the rows of the `good` plain messages. `read` has the row of one message of each pattern that can be
+    parsed, and `numbers` says which pattern each message has."""
     rows = np.flatnonzero(good)
     patterns = pa.array(np.unique(numbers[rows], return_inverse=True)[1])
     starts, ends = lot.starts[rows], lot.ends[rows]

@@ -39,10 +39,10 @@ _TARGET_MIN: Final = 1 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactOptions:
-    """What to compact. Raises ConfigurationError for what cannot be."""
+    """Options of the pipeline *compact*. Raises ConfigurationError for options that cannot be."""
 
     table: Path
-    """Its folder."""
+    """Folder of the table."""
     target_file_bytes: int = TARGET_BYTES
     """Size of the files to make, about. Files of half that size and more are left alone."""
     vacuum: bool = False
@@ -63,15 +63,15 @@ class CompactOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactSummary:
-    """What was done, or in a dry run would be."""
+    """Result of a compaction; after a dry run, the result that it would have had."""
 
     table: Path
     """The table that was compacted, or the copy."""
     files_before: int
     files_after: int
-    """In a dry run of a copy: about."""
+    """Number of files afterwards; approximate after a dry run of a copy."""
     size_bytes: int
-    """Before."""
+    """Size of the table's files before the compaction."""
     merged: int
     """Files that were merged into others, or copied."""
     vacuumed: tuple[str, ...]

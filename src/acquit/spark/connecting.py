@@ -1,4 +1,4 @@
-"""How sources, sinks and pipelines reach a broker, and know one of ours.
+"""Connections of sources, sinks and pipelines to a broker, and the recognition of an acquit broker.
 
 All connect patiently: a broker that is being restarted is no reason to fail a query. No connection is restored by the
 client: who loses one must know what was read or posted on it, so a task fails, and Spark runs it again, or it connects
@@ -24,7 +24,7 @@ from acquit.spark.options import ConnectionOptions
 logger = logging.getLogger("acquit.spark")
 
 CLOSE_TIMEOUT_S: Final = 5.0
-"""How long a close waits for the broker's. Whoever closes has all answers that matter."""
+"""Seconds that a close waits for the broker's close. Whoever closes has all answers that matter."""
 _RETRY_FIRST_S: Final = 0.1
 _RETRY_MAX_S: Final = 2.0
 _MESSAGE_BYTES_MAX: Final = 1 << 30
@@ -84,6 +84,6 @@ def broker_id(connection: Connection) -> UUID | None:
 
 
 def portion_filter(until: int, parts: int = 1, part: int = 0) -> Mapping[str, object]:
-    """What makes an acquit broker show a browser one share of the messages with a sequence up to `until`."""
+    """Return the filter by which an acquit broker shows a browser one share of the messages up to sequence `until`."""
     portion: list[Value] = [ULong(until), UInt(parts), UInt(part)]
     return {"portion": Described(Symbol(PORTION_FILTER), portion)}

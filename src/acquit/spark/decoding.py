@@ -34,7 +34,7 @@ _STRUCT: Final = re.compile(r"struct\s*<", re.IGNORECASE)
 
 
 class BodyAs(StrEnum):
-    """What is made of a body."""
+    """Form that bodies are decoded into; ``bytes`` for none."""
 
     BYTES = "bytes"
     TEXT = "text"
@@ -77,7 +77,7 @@ def body_ddl(body_as: BodyAs, body_schema: str | None) -> str | None:
 
 
 def decoder_for(body_as: BodyAs, wanted: pa.Schema) -> BodyDecoder | None:
-    """What decodes bodies for rows of the schema `wanted`. Raises ConfigurationError for a schema that cannot be."""
+    """Return the decoder of bodies for rows of schema `wanted`, if any. Raises ConfigurationError for a bad schema."""
     names = wanted.names
     for other in BodyAs:
         if other in names and other is not body_as and other is not BodyAs.BYTES:
@@ -109,14 +109,14 @@ class BodyDecoder(Protocol):
 
     @property
     def column(self) -> str:
-        """Its name."""
+        """Name of the column."""
 
     @property
     def stored(self) -> bytes | None:
-        """Where values are dear to make: what names this way of making them, so that they can be kept with it."""
+        """Key of this decoding if it is costly: values are kept with it, to be used again. None if it is cheap."""
 
     def decode(self, bodies: pa.Array) -> Decoded:
-        """Of an array of binary. Null for null."""
+        """Decode an array of binary. Null stays null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class JsonDecoder:
 
     @classmethod
     def of(cls, kind: pa.DataType) -> JsonDecoder:
-        """For values of `kind`. Raises ConfigurationError for a type that cannot be read from JSON."""
+        """Return a decoder for values of `kind`. Raises ConfigurationError for a type that cannot be read from JSON."""
         if not pa.types.is_struct(kind):
             raise ConfigurationError(f"schema: column json is a STRUCT, and cannot be read as {kind}")
         return cls(kind)
@@ -217,7 +217,7 @@ def _exactly(text: str) -> Decimal | float:
 
 
 def _converter(kind: pa.DataType, where: str) -> Converter:
-    """What turns what the parser gives, never null, into what Arrow takes for `kind`. Raises ConfigurationError."""
+    """Return a function from the parser's values, never null, to Arrow's for `kind`. Raises ConfigurationError."""
     for is_kind, make in _KINDS:
         if is_kind(kind):
             return make(kind, where)

@@ -45,13 +45,13 @@ logger = logging.getLogger("acquit.spark")
 _MERGE_EVERY: Final = 8
 """Batches between two looks at what could be merged: a look reads the table's list of files."""
 _TRIES: Final = 20
-"""Of a commit, while others change the table. Each takes milliseconds."""
+"""Attempts at a commit while others change the table. Each takes milliseconds."""
 _LISTED: Final = 6
 """Columns of either side in an error."""
 _CONSTRAINT: Final = "delta.constraints."
 _MAPPING: Final = "delta.columnMapping.mode"
 _OF_FIELDS: Final = ("delta.generationExpression", "delta.invariants")
-"""What a table may ask of its writers, and this one does not do (Delta protocol)."""
+"""Demands of columns on a writer that this one does not meet, as are `_CONSTRAINT` and `_MAPPING` (Delta protocol)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class WrittenFile:
     modified_ms: int
     partition: Partition = ()
     stats: str = ""
-    """What `acquit.spark.stats` says of it; where nobody did, the log has the number of rows."""
+    """Statistics made by `acquit.spark.stats`; where there are none, the log has the number of rows."""
 
 
 class DeltaAppender:
@@ -83,7 +83,7 @@ class DeltaAppender:
         """The version from which on the log may not be; None until this process has seen to it."""
 
     def is_done(self, batch_id: int) -> bool:
-        """Whether the table has the batch, durably."""
+        """True if the table has the batch, durably."""
         done = self._done(self._open(batch_id), batch_id)
         if done:
             self._sync()
@@ -119,8 +119,8 @@ class DeltaAppender:
         raise PipelineFailed(f"table {self._table}: batch {batch_id} cannot be committed: {first_line(failure)}")
 
     def merge_small(self, batch_id: int, target_bytes: int) -> None:
-        """After some of the batches: merge what is worth it now into files of up to `target_bytes`. What prevents that
-        is no reason to stop: it is logged, and the files stay as they are."""
+        """Merge the small files that are worth it into files of up to `target_bytes`, after every `_MERGE_EVERY`
+        batches. An error does not stop the query: it is logged, and the files stay as they are."""
         if batch_id % _MERGE_EVERY != _MERGE_EVERY - 1:
             return
         try:
@@ -204,7 +204,7 @@ def _asked(opened: DeltaTable) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Of many the first: what differs is said as well."""
+    """Return the names as text; of many only the first, as an error also says which differ."""
     more = len(names) - _LISTED
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_LISTED])} and {more} more"
 

@@ -63,16 +63,16 @@ _IF_GONE: Final = (
 
 
 class Probe(Protocol):
-    """What the driver can ask about the queues (`spark.link.QueueProbe`)."""
+    """Questions that the driver can ask about the queues; `spark.link.QueueProbe` answers them."""
 
     def available(self, address: str) -> int | None:
-        """How many messages are available, selected or not; None where the broker does not tell."""
+        """Return the number of messages available, selected or not; None where the broker does not tell."""
 
     def last_sequence(self) -> int | None:
         """The highest sequence given so far; None where the broker does not tell."""
 
     def older(self, address: str, until: int) -> bool:
-        """Whether a message with a sequence up to `until` is available. Of a broker that tells the last sequence."""
+        """True if a message with a sequence up to `until` is available. For a broker that tells the last sequence."""
 
     def close(self) -> None:
         """Let the connection go."""
@@ -80,14 +80,13 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """What the driver gives a task: its part, the queue it reads, and the nonce of the plan that it must find in the
-    spool."""
+    """Work of one task: its part, the queue that it reads, and the nonce of the plan that it must find in the spool."""
 
     part: Part
     address: str
     plan: str
     run: str
-    """Of the query: what a process learned of the spool in another run is not believed in this one."""
+    """Identity of the query's run. A process does not rely on what it learned of the spool in another run."""
     only_until: int | None = None
     """The broker is asked for nothing beyond this sequence."""
     source: int | None = None
@@ -96,26 +95,26 @@ class PlannedPart:
 
 @dataclass(slots=True)
 class _Patience:
-    """With an address that may have nothing."""
+    """Back-off for an address that may have nothing."""
 
     pause_s: float = _BACKOFF_FIRST_S
     idle_until: float = 0.0
     vain: int = 0
-    """How many messages there were, none of which was handed out: others have a right to them, as to a group's."""
+    """Messages available when none was handed out: others have a right to them, as to those of a group."""
 
     def wait(self, now: float, depth: int | None) -> None:
-        """It had nothing of so many: leave it alone, longer each time."""
+        """Leave the address alone, longer each time, as it handed out none of `depth` messages."""
         self.vain = depth or 0
         self.idle_until = now + self.pause_s
         self.pause_s = min(2 * self.pause_s, _BACKOFF_MAX_S)
 
     def end(self) -> None:
-        """It had something."""
+        """Reset the back-off, as the address handed out something."""
         self.pause_s, self.idle_until, self.vain = _BACKOFF_FIRST_S, 0.0, 0
 
 
 class Driver:
-    """One for each run of a query, in the process that Spark keeps for the source. `clock` is in seconds."""
+    """Planner of epochs in a run of a query, in the process that Spark keeps for the source. `clock` is in seconds."""
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class Driver:
         self._clock = clock
         self._sleep = sleep
         self._idle_s = _IDLE_FIRST_S
-        """How long the next answer waits that says: nothing."""
+        """Seconds that the next answer waits if it says that there is nothing to read."""
         self._run = uuid4().hex
         self._available_now = False
         self._until_sequence: int | None = None
@@ -160,11 +159,11 @@ class Driver:
         self._weighed_for = -1
 
     def initial_offset(self) -> Offset:
-        """Before the first epoch."""
+        """Return the offset before the first epoch."""
         return {"epoch": self._spool.begins_after(), "parts": self._options.parts}
 
     def begin_available_now(self) -> None:
-        """From now on read what is there now, and then end."""
+        """Read from now on only what is there now, and then end."""
         self._available_now = True
         self._until_sequence = self._probe.last_sequence()
 
@@ -235,8 +234,8 @@ class Driver:
         self._spool.finish(end["epoch"])
 
     def report(self) -> SourceMetrics:
-        """What is known now. The spool is looked at again when an epoch begins or has ended, and else after a while
-        only: idle queries ask often."""
+        """Return the metrics that are known now. The spool is read again when an epoch begins or has ended, and
+        otherwise only after a while: idle queries ask often."""
         now = self._clock()
         if self._held is None or now >= self._weighed_until or self._weighed_for != self._begun:
             self._weighed_until, self._weighed_for = now + _WEIGHED_FOR_S, self._begun
@@ -312,11 +311,11 @@ class Driver:
         }
 
     def _comes(self, address: str, depth: int | None) -> bool:
-        """Whether what is there will be handed out, as far as the broker tells."""
+        """True if some of the `depth` messages will be handed out, as far as the broker tells."""
         return depth is not None and self._options.selector is None and depth > self._patience[address].vain
 
     def _judge(self, done: int) -> None:
-        """What the epoch before came to, once. It counts for nothing when nobody read the batch."""
+        """Note once, for each address, what the last epoch gave. A batch that nobody read counts as nothing given."""
         if done == self._judged:
             return
         self._judged = done
@@ -336,9 +335,9 @@ class Driver:
                 self._patience[address].wait(self._clock(), self._depths[address])
 
     def _is_left(self, address: str, new: bool) -> bool:
-        """Whether there is still something that was there as an AvailableNow run began, and to be had: parts have come
-        to an end. `new` says whether they had anything that was not set aside: a queue that keeps what is accepted
-        gives all of it to each link."""
+        """True if an AvailableNow run can still get messages that were there as it began, though its parts have come to
+        an end. `new` says whether they had anything that was not set aside: a queue that keeps accepted messages gives
+        all of them to each link."""
         if self._until_sequence is None or not self._probe.older(address, self._until_sequence):
             return False
         if address in self._behind and not new:

@@ -1,4 +1,4 @@
-"""What the columns of the source lose of a message because they say it as text, and how the sink knows it again.
+"""The column `exact`: what other columns lose of a message because they say it as text, and how the sink restores it.
 
 `message_id` is text, and so are the values of `application_properties` and `annotations`, because a column has one
 type: the uuid, the ulong and the string that look alike are one there, and so are int 5, long 5 and "5". The column
@@ -51,7 +51,7 @@ def exact_of(sections: Sections, lost: Mapping[str, Value], *, whole_body: bool)
 
 @lru_cache(maxsize=256)
 def read_exact(column: bytes | None) -> Mapping[str, Value]:
-    """What `exact_of` wrote. Raises DecodeError."""
+    """Return the values that `exact_of` wrote. Raises DecodeError."""
     if column is None:
         return NOTHING
     value, end = decode(column)

@@ -55,36 +55,36 @@ _POSTED_DAY_SQL: Final = (
 )
 _POLL_S: Final = 0.2
 _CUT_OFF: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
-"""How Spark knows an error in `foreachBatch` that comes of stopping the query."""
+"""Message by which Spark recognises an error in `foreachBatch` that comes of stopping the query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSummary:
-    """What a run did. Messages that an earlier run had taken and not yet put into the table count as its rows only."""
+    """Result of a run. Messages that an earlier run took and did not yet put into the table count as rows only."""
 
     table: Path
     query_id: str
     batches: int
-    """With rows."""
+    """Batches with rows."""
     rows: int
     """Put into the table."""
     taken: Totals
     """Taken from the queue by this run: rows, set aside as come again, corrupt, rejected, conflicts."""
     duration_s: float
     spool: SpoolStatus
-    """How the spool stands: what is remembered, what was forgotten."""
+    """State of the spool: what it remembers, what it forgot."""
     reconciliation: Reconciliation | None = None
     """The ledger beside the whole table, where `ledger` was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestProgress:
-    """So far."""
+    """Progress of a run so far."""
 
     batch_id: int
     batch_rows: int
     rows: int
-    """Of all batches of this run."""
+    """Rows of all batches of this run."""
     left: int | None
     """Messages that were available when the batch was planned, over all queues; None where the broker does not tell."""
 
@@ -151,7 +151,7 @@ def _reconcile(session: SparkSession, options: IngestOptions, ledger: Path) -> R
 
 
 class _Run:
-    """One run of the query, and what has been heard of it."""
+    """Run of the query, and what has been reported of it."""
 
     def __init__(self, options: IngestOptions, on_progress: Callable[[IngestProgress], None] | None) -> None:
         self._options = options
@@ -161,7 +161,7 @@ class _Run:
         """Rows of the batches that went into a Delta table. What Spark counts there are files."""
         self._stopping = threading.Event()
         self.raised: BaseException | None = None
-        """By `on_progress`: it may be of a kind that Spark's errors have as well."""
+        """Error that `on_progress` raised: it may be of a type that Spark's errors have as well."""
         self.rows = 0
         self.batches = 0
 
@@ -227,7 +227,7 @@ class _Run:
         return writer.trigger(processingTime=f"{options.trigger_ms} milliseconds")
 
     def follow(self, query: StreamingQuery) -> None:
-        """Until it ends. Raises what it ended with, or what `on_progress` raises: then it has been stopped."""
+        """Wait until the query ends. Raises its error, or what `on_progress` raises; the query is stopped then."""
         try:
             with interrupts() as interrupted:
                 while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
@@ -268,7 +268,7 @@ class _Run:
 
 
 def _table_columns(options: IngestOptions) -> StructType:
-    """Of a Delta table, in their order."""
+    """Return the columns of a Delta table, in their order."""
     source = SourceOptions.parse(options.source_options())
     found = StructType.fromDDL(schema_ddl(source.body_as, source.body_schema))
     assert isinstance(found, StructType)

@@ -1,5 +1,5 @@
-"""What an ingest looks at before it begins, so that what is wrong is told in one line and at once: the table and the
-queues before Spark has started, the schema of bodies by Spark."""
+"""Checks before an ingest begins, so that mistakes are reported in one line and at once: the table and the queues
+before Spark has started, the schema of bodies by Spark."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _FOUND: Final = {
 
 
 def check_table(options: IngestOptions) -> IngestOptions:
-    """What is known of the table before Spark starts: the options, with its columns where it has been begun with those
-    of an older version. Raises ConfigurationError where it cannot be this pipeline's."""
+    """Check the table before Spark starts. Return the options, with the columns of a table that an older version began.
+    Raises ConfigurationError where the table cannot be this pipeline's."""
     table = options.table
     if options.format is TableFormat.DELTA:
         refuse_misread(table)
@@ -71,7 +71,7 @@ def check_table(options: IngestOptions) -> IngestOptions:
 
 
 def _columns_of_file(path: Path, options: IngestOptions) -> list[str]:
-    """Of a table that is Parquet files; those of partitions are in the names of folders."""
+    """Return the columns of a table of Parquet files; those of partitions are in the names of folders."""
     try:
         return [*pq.read_schema(path).names, *options.partition_by]
     except (OSError, pa.ArrowException) as error:

@@ -1,4 +1,4 @@
-"""What an ingest is asked for, and whether that can be: what is known without broker, table or Spark."""
+"""Options of an ingest, and the checks of them that need neither broker, table nor Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTITION_TYPES: Final = ("STRING", "BOOLEAN")
 
 
 class TableFormat(StrEnum):
-    """What kind of table."""
+    """Format of the table."""
 
     DELTA = "delta"
     PARQUET = "parquet"
@@ -29,7 +29,7 @@ class TableFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestOptions(BrokerAccess, SparkAt):
-    """What to ingest, and where to. Raises ConfigurationError for what cannot be."""
+    """Options of an ingest: source and table. Raises ConfigurationError for options that cannot be."""
 
     address: str | tuple[str, ...]
     """The queue, or several."""
@@ -50,7 +50,7 @@ class IngestOptions(BrokerAccess, SparkAt):
     spool: str | None = None
     """The spool, where it is not to be in `work`: an absolute path, or ``s3://bucket/path``."""
     create: bool = False
-    """Whether a queue that is not there is made by reading it, instead of being a mistake. For a run with a `trigger`
+    """True to make a queue that is not there by reading it, instead of raising an error. For a run with a `trigger`
     that may begin before its producers. Brokers other than acquit do as they do."""
     parts: int = 2
     """Tasks that read the queue in parallel."""
@@ -132,11 +132,11 @@ class IngestOptions(BrokerAccess, SparkAt):
 
     @property
     def work_folder(self) -> Path:
-        """Where spool and checkpoint are."""
+        """Folder of the checkpoint, and of the spool unless that is named."""
         return self.work if self.work is not None else self.table / WORK_FOLDER
 
     def source_options(self) -> dict[str, str]:
-        """As the source takes them."""
+        """Return the options in the form that the source takes."""
         queues = self.addresses
         return {
             **self.access_options(),
@@ -149,7 +149,7 @@ class IngestOptions(BrokerAccess, SparkAt):
 
 
 def columns_of(source: SourceOptions) -> list[str]:
-    """What the source has with these options."""
+    """Return the columns that the source has with these options."""
     return [*BY_NAME, *_decoded_columns(source)]
 
 

@@ -44,14 +44,14 @@ _UP_TO: Final = f"m.{SEQUENCE} <= {{}}"
 """A selector: the number is an annotation of the message."""
 
 _QUIET_S: Final = 0.02
-"""When nothing came for so long, the broker is asked whether there is more: one round trip."""
+"""Seconds without a message until the broker is asked whether there is more: one round trip."""
 _LOT_ROWS: Final = 2_048
 _LOT_BYTES: Final = 4 << 20
-"""Until so much has come, or none for a while, it is not handed on: messages are understood many at once."""
+"""Bytes, or `_LOT_ROWS`, to collect before messages are handed on, unless none comes: many are understood at once."""
 _PREFETCH_BYTES_MAX: Final = (1 << 31) - 1
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
 _NO_FILTER: Final = "does not apply the filter"
-"""What our client says where a broker has not granted a filter."""
+"""Words of our client's error where a broker has not granted a filter."""
 _OUTCOMES: Final[dict[Outcome, Accepted | Rejected]] = {Outcome.ACCEPTED: ACCEPTED, Outcome.REJECTED: _REJECTION}
 
 
@@ -159,8 +159,8 @@ class QueueDrain:
         return messages
 
     def _more(self, answered: bool) -> bool:
-        """Whether an acquit broker has more for us than it would give now: it was too slow, or holds that we have
-        enough unsettled. Where we got nothing at all, or what a selector selects, what it has may not be for us."""
+        """True if an acquit broker has more for this task than it gives now: it was too slow, or holds that the task
+        has enough unsettled. If the task got nothing, or has a selector, what is available may not be for it."""
         if self.broker_id is None:
             return False
         for_us = self._received > 0 and self._selector is None
@@ -211,7 +211,7 @@ class QueueProbe:
         self._connect()
 
     def available(self, address: str) -> int | None:
-        """How many messages are available now, selected or not; None where the broker does not tell."""
+        """Return the number of messages available now, selected or not; None where the broker does not tell."""
         receiver = self._attached(address)
         if receiver is None:
             return None
@@ -231,7 +231,7 @@ class QueueProbe:
         return int(value) if isinstance(value, int) else None
 
     def older(self, address: str, until: int, *, again: bool = True) -> bool:
-        """Whether a message with a sequence up to `until` is available that the selector selects. For an acquit broker:
+        """True if a message with a sequence up to `until` is available that the selector selects. For an acquit broker:
         it knows from the numbers alone, and sends one of them, if there is one. True where it does not answer; False
         where other browsers leave no room for this one: what is left is for another run. `again`: on a new connection,
         where this one is lost."""

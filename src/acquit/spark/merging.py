@@ -50,14 +50,14 @@ Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 FOLDER: Final = "acquit"
 """Within the table: what we write."""
 _GROUP_BYTES: Final = 64 << 20
-"""Of a row group, before compression: what merging holds in memory."""
+"""Bytes of a row group, before compression: what merging holds in memory."""
 _GROUP_ROWS: Final = 1 << 20
 _TIERS: Final = (64, 8, 1)
 """Sizes that files grow through, as parts of the target."""
 _FILES_MAX: Final = 64
 """Files in the lowest tier that are merged however small they are."""
 _TRIES: Final = 20
-"""Of a commit, while others commit. Each takes milliseconds."""
+"""Attempts at a commit while others commit. Each takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class DeltaFile:
 
 
 def delta_files(table: DeltaTable) -> list[DeltaFile]:
-    """What the version that `table` has open consists of, the oldest first. Raises ConfigurationError for partitions
+    """Return the files of the version that `table` has open, the oldest first. Raises ConfigurationError for partitions
     by a type that is not handled here, and for a table whose files do not hold its rows as they are."""
     refuse_unhandled(table, Use.MERGE)
     actions = pa.table(table.get_add_actions()).to_pylist()
@@ -100,7 +100,7 @@ def partition_text(name: str, value: object) -> str | None:
 
 
 def bins(files: Iterable[DeltaFile], target_bytes: int) -> list[list[DeltaFile]]:
-    """Which files to merge with which into files of about `target_bytes`."""
+    """Return groups of small files, each to be merged into one file of about `target_bytes`."""
     found: list[list[DeltaFile]] = []
     for small in _by_partition(file for file in files if file.size_bytes < target_bytes // 2):
         found += _neighbours(small, target_bytes)
@@ -245,7 +245,7 @@ class Roll:
             self.close()
 
     def close(self) -> None:
-        """What was written is durable."""
+        """Close the file that is being written, and make it durable."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -273,7 +273,7 @@ def row_groups(path: Path) -> Iterator[pa.Table]:
 
 
 def _instant(field: pa.Field) -> pa.Field:
-    """With instants in microseconds in the place of times in nanoseconds."""
+    """Return a field with instants in microseconds in the place of times in nanoseconds, also in fields within it."""
     kind = field.type
     if pa.types.is_struct(kind):
         return field.with_type(pa.struct([_instant(inner) for inner in kind]))
@@ -303,6 +303,6 @@ def sync_log(table: Path, since: int | None = None) -> int:
 
 
 def _version(path: Path) -> int | None:
-    """Of an entry or a checkpoint of a Delta log."""
+    """Return the version of an entry or a checkpoint of a Delta log; None for another file."""
     digits = path.name.partition(".")[0]
     return int(digits) if digits.isdecimal() and path.suffix in (".json", ".parquet") else None

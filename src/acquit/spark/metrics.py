@@ -1,4 +1,4 @@
-"""What a query from the source says of itself while it runs.
+"""Metrics of a query's sources, as Spark reports them while it runs.
 
 Spark asks a Python source for its newest offset when it reports progress, and passes on whatever that says. So the
 figures travel there: `StreamingQueryProgress` has them under ``sources[i].latestOffset`` wherever it goes (listeners,
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceMetrics:
-    """One source of a query."""
+    """Metrics of one source of a query."""
 
     broker: str
     """The option url."""
@@ -33,7 +33,7 @@ class SourceMetrics:
     poison: int
     """Messages that could not be parsed: rows with `corrupt`, and those that were rejected."""
     rejected: int
-    """Of `poison`: went back to the broker, to be dead-lettered."""
+    """Messages of `poison` that went back to the broker, to be dead-lettered."""
     conflicts: int
     """Rows with the identity of an earlier message and other content; both are kept."""
     unidentified: int
@@ -44,22 +44,22 @@ class SourceMetrics:
     """Parts that may still be replayed whose settlements came too late, or got no answer: their messages may come
     again, to be set aside."""
     spool_bytes: int
-    """Of the files of messages in the spool: those that may still be replayed, and those that are about to go."""
+    """Size of the spool's files of messages: those that may still be replayed, and those that are about to go."""
     oldest_epoch: int | None
     """The oldest that has such a file; None when there is none."""
     queue_depth: Mapping[str, int | None]
-    """For each address, how many messages are available; None where the broker does not tell."""
+    """Messages available at each address; None where the broker does not tell."""
 
 
 _NAMES = {
     field.name: "".join(part if number == 0 else part.capitalize() for number, part in enumerate(field.name.split("_")))
     for field in fields(SourceMetrics)
 }
-"""As JSON has them."""
+"""Field: its name in JSON."""
 
 
 def plain(metrics: SourceMetrics) -> dict[str, object]:
-    """As Spark carries them."""
+    """Return the metrics as Spark carries them, by their names in JSON."""
     return {_NAMES[name]: value for name, value in asdict(metrics).items()}
 
 

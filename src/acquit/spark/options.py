@@ -41,7 +41,7 @@ _CREDENTIAL_KINDS: Final = ("env", "file", "provider")
 
 
 class Option(NamedTuple):
-    """One option: its name for users, the field that holds it, and how it is read (ValueError says what it expects).
+    """Option of a format: its name for users, the field that holds it, its reader (ValueError says what it expects).
 
     A field whose name ends in ``_ms`` is a time, one with ``_bytes`` in it a size: so defaults are written.
     """
@@ -89,7 +89,7 @@ def default_text(cls: type[object], option: Option) -> str:
 
 
 def _in_units(value: int, units: Mapping[str, int]) -> str:
-    """In the largest unit that it is a whole number of; the units come largest first."""
+    """Return the value in the largest unit that it is a whole number of; the units come largest first."""
     unit = next(unit for unit, size in units.items() if value % size == 0)
     return f"{value // units[unit]}{unit}"
 
@@ -112,7 +112,7 @@ def _refuse_unknown(options: Iterable[Option], given: Mapping[str, tuple[str, st
 
 
 def read_choice(kind: Callable[[str], T], *choices: str) -> Callable[[str], T]:
-    """One of `choices`, in any case, given to `kind` in lower case."""
+    """Return a reader of one of `choices`, in any case, which gives it to `kind` in lower case."""
 
     def read(text: str) -> T:
         if text.lower() not in choices:
@@ -227,7 +227,7 @@ def resolve_credential(reference: str) -> str:
 
 
 def _where() -> str:
-    """On which side this process is: files and variables of the one need not be there on the other."""
+    """Return the side that this process is on: files and variables of the one need not be there on the other."""
     from pyspark import TaskContext  # there since whoever connects for Spark runs, and not needed to read options
 
     return "on the driver" if TaskContext.get() is None else "on this worker"
@@ -235,14 +235,14 @@ def _where() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAccess:
-    """Where a broker is, and who we are there. The files are seen under the same paths by driver and workers."""
+    """Address of a broker, and our credentials there. The files are seen under the same paths by driver and workers."""
 
     url: str
     """``amqp://host:port``, or ``amqps://`` for TLS; without user and password."""
     user: str | None = None
-    """Who to log in as. Without it whoever `cert` says, or ANONYMOUS."""
+    """User to log in as. Without it the one that `cert` names, or ANONYMOUS."""
     credential: str | None = None
-    """Where the password is: ``env:NAME``, ``file:PATH`` or ``provider:module.function``."""
+    """Reference to the password: ``env:NAME``, ``file:PATH`` or ``provider:module.function``."""
     ca: Path | None = None
     """A file (PEM) with the authorities that are trusted to sign the broker's certificate; by default the system's."""
     cert: Path | None = None
@@ -251,24 +251,24 @@ class BrokerAccess:
     """A file (PEM) with its key, where that is not in the same file."""
 
     def access_options(self) -> dict[str, str]:
-        """As every format takes them."""
+        """Return these options in the form that every format takes."""
         given = {field.name: getattr(self, field.name) for field in fields(BrokerAccess)}
         return {name: str(value) for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: beside a base that has some there is no room for them
 class SparkAt:
-    """Which Spark a pipeline runs on that is not given a session."""
+    """Spark to start for a pipeline that is not given a session."""
 
     master: str | None = None
-    """For a session that is started here: ``local[4]``, ``spark://host:7077``."""
+    """Master of a session that is started here: ``local[4]``, ``spark://host:7077``."""
     memory_mb: int = 1_024
-    """For a session that is started here: memory of the driver's JVM."""
+    """Memory of the driver's JVM, in MiB, for a session that is started here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions(BrokerAccess):
-    """How a broker is reached; see `CONNECTION_OPTIONS` for each."""
+    """Options for reaching a broker; see `CONNECTION_OPTIONS` for each."""
 
     connect_timeout_ms: int = 30_000
     ack_timeout_ms: int = 30_000

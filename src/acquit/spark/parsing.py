@@ -1,4 +1,4 @@
-"""One message as a row, the long way: section by section, whatever bytes it is.
+"""Parser of one message into a row, the long way: section by section, whatever bytes it is.
 
 **Corrupt** means: some section cannot be decoded (DecodeError), or holds a value that no column can (NoColumnHoldsIt: a
 time beyond the calendar).
@@ -104,7 +104,7 @@ class Row(NamedTuple):
 
 
 _UNKNOWN: Final = (None,) * 11
-"""What is behind `corrupt`, of a corrupt message."""
+"""Columns behind `corrupt` in the row of a corrupt message."""
 
 
 class NoColumnHoldsIt(Exception):
@@ -117,7 +117,7 @@ class ReadMessage:
 
     payload: bytes
     sections: Sections
-    """Those in front of the damage, where there is some."""
+    """Sections in front of the damage, or all where there is none."""
     damage: DecodeError | None
     sequence: int | None
     """The broker's, where it is an acquit broker."""
@@ -285,7 +285,7 @@ def _readable_start(payload: bytes) -> Sections:
 
 
 def try_to(find: Callable[[], T]) -> T | None:
-    """What `find` finds; None where the section that it looks into is damaged."""
+    """Return what `find` finds; None where the section that it looks into is damaged."""
     try:
         return find()
     except DecodeError:
@@ -351,7 +351,7 @@ def text_of(value: object) -> str | None:
 
 
 def _plain(value: object) -> object:
-    """What JSON can say of a value."""
+    """Return a value in a form that JSON can hold."""
     match value:
         case None | bool() | float():
             return value

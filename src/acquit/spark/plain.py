@@ -59,10 +59,10 @@ _LONG_BODIES: Final = (
     section_head(SectionCode.AMQP_VALUE, BINARY32),
     section_head(SectionCode.AMQP_VALUE, STRING32),
 )
-"""How a body of one piece begins; its size follows, in one byte or in four."""
+"""First bytes of a body of one piece; its size follows, in one byte (`_SHORT_BODIES`) or in four."""
 _TEXTS: Final = (0xA1, 0xB1)
 _PADDING: Final = bytes(128)
-"""Behind the last message, so that what is gathered from its end on is there."""
+"""Bytes behind the last message, so that what is gathered from its end on is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ class Lot:
     starts: Places
     ends: Places
     plain: Mask
-    """What is said below holds for these alone."""
+    """Mask of the plain messages. The arrays below hold for these alone."""
     sequences: NDArray[np.int64]
     posted_ms: NDArray[np.int64]
     bare_at: Places
-    """Where the bare message begins, which is with its properties."""
+    """Offset of the bare message, which begins with its properties."""
     id_at: Places
     id_end: Places
     form_end: Places
-    """Behind the first four bytes of the body's section."""
+    """Offset behind the first four bytes of the body's section."""
     body_at: Places
 
     def slices(self, starts: Places, ends: Places) -> pa.BinaryArray:
@@ -97,11 +97,11 @@ class Lot:
         return every.take(pa.array(np.arange(0, 2 * count, 2)))
 
     def payload(self, row: int) -> bytes:
-        """One message."""
+        """Return the bytes of one message."""
         return self.data[self.starts[row] : self.ends[row]]
 
     def patterns(self) -> tuple[Places, Places]:
-        """Where all are plain: for each the number of its pattern, and for each pattern a message that has it."""
+        """Return the pattern number of each message, and a message of each pattern. For plain messages alone."""
         octets = np.frombuffer(self.data, np.uint8)
         parts = (
             _numbered(self.slices(self.starts, self.bare_at - _OWN_BYTES)),
@@ -164,7 +164,7 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
 
 
 def identify_plain(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
-    """Which of these are plain, and what those are. Of others it says something that is not true."""
+    """Return which messages are plain, and their identities; those of other messages are not true."""
     lot = read_lot(payloads)
     bare_at = (lot.bare_at - lot.starts).tolist()
     sequence_at = (lot.bare_at - lot.starts - _OWN_BYTES + len(_SEQUENCE_NAME)).tolist()
@@ -175,7 +175,7 @@ def identify_plain(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask
 
 
 def _begins(words: _Words, at: Places, wanted: bytes) -> Mask:
-    """Do the bytes at these places begin so?"""
+    """Return whether the bytes at each of these places begin so."""
     different = np.zeros(len(at), np.uint64)
     for offset in range(0, len(wanted), 8):
         piece = wanted[offset : offset + 8]

@@ -1,4 +1,4 @@
-"""What every way to read queues takes: which queues, which of their messages, and what is made of bodies.
+"""Options of every way to read queues: which queues, which of their messages, and what is made of bodies.
 
 `spark.source_options` (a stream) and `spark.browse_options` (a batch) add what is theirs. A row of `READ_OPTIONS`, its
 check and its line on the pages exist once.
@@ -83,7 +83,7 @@ READ_OPTIONS: Final = (
 
 
 def poison_option(*choices: Poison) -> Option:
-    """What may be done with a message that cannot be parsed: one of `choices`."""
+    """Return the option for what is done with a message that cannot be parsed: one of `choices`."""
     *first, last = (_POISON[choice] for choice in choices)
     meaning = f"a message that cannot be parsed: {', '.join(first)}, or {last}"
     return Option("poison", "poison", read_choice(Poison, *choices), meaning)

@@ -55,19 +55,19 @@ _CHUNK: Final = 1_000
 _GROUPS_MAX: Final = 1_000
 _ANSWER_S: Final = 60.0
 _RATE_MIN: Final = 1e-6
-"""In a second. What is less is a nap that no clock can tell."""
+"""Least `rate`, in letters a second. Below it a pause would be longer than clocks can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveOptions(BrokerAccess, SparkAt):
-    """What to redrive, and where to. Raises ConfigurationError for what cannot be."""
+    """Options of a redrive: which letters, and where to. Raises ConfigurationError for options that cannot be."""
 
     queue: str = DEAD_LETTER_QUEUE
-    """Where the letters are."""
+    """Queue of the letters."""
     where: str = "true"
-    """Which ones: a predicate in Spark's SQL over the columns of `spark.letters`."""
+    """Predicate that selects letters, in Spark's SQL over the columns of `spark.letters`."""
     to: str | None = None
-    """Where they go: a queue, which the broker makes if it is not there. By default each goes to where it died."""
+    """Queue that the letters go to; the broker makes it if it is not there. By default each goes to where it died."""
     table: Path | None = None
     """A table (Delta or Parquet) with a column `sequence`, or else `message_id`: letters with a row in it stay."""
     limit: int | None = None
@@ -89,7 +89,7 @@ class RedriveOptions(BrokerAccess, SparkAt):
         BrowseOptions.parse(self.browse_options())
 
     def browse_options(self) -> dict[str, str]:
-        """As the batch source takes them."""
+        """Return the options in the form that the batch source takes."""
         # The queue of dead letters is made by the first letter: where there is none yet, there is nothing to redrive.
         create = str(self.queue == DEAD_LETTER_QUEUE).lower()
         return {**self.access_options(), "address": self.queue, "create": create}
@@ -100,7 +100,7 @@ class LetterGroup:
     """Letters that died in one way."""
 
     target: str | None
-    """Where they go; None where they do not say where they died."""
+    """Queue that they go to; None where they do not say where they died."""
     cause: str | None
     condition: str | None
     in_table: bool
@@ -122,15 +122,15 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveSummary:
-    """What was done, or in a dry run would be."""
+    """Result of a redrive; after a dry run, the result that it would have had."""
 
     queue: str
     selected: int
-    """By the predicate, before `limit`."""
+    """Letters that the predicate selects, before `limit`."""
     in_table: int
-    """Of those: have a row in the table, and stay."""
+    """Selected letters that have a row in the table, and stay."""
     homeless: int
-    """Of those: do not say where they died, and stay. `to` sends them somewhere."""
+    """Other selected letters that do not say where they died, and stay. `to` sends them somewhere."""
     moved: int
     """0 in a dry run."""
     would_move: int
@@ -138,16 +138,16 @@ class RedriveSummary:
     gone: int
     """Were there when they were looked at and not any more, or acquired by a consumer, when they should have gone."""
     groups: tuple[LetterGroup, ...]
-    """What was selected, the largest group first; the first 1,000 of them."""
+    """Groups of the selected letters, the largest first; the first 1,000 of them."""
     shown: tuple[Letter, ...]
-    """In a dry run: the first of them."""
+    """First letters that were selected; in a dry run alone."""
     dry_run: bool
     duration_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveProgress:
-    """So far."""
+    """Progress of a redrive so far."""
 
     moved: int
     of: int
@@ -228,7 +228,7 @@ def _cached(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def _nothing_there(options: RedriveOptions) -> bool:
-    """Whether there is no queue of dead letters yet. Raises ConfigurationError for another queue that is not there, and
+    """True if there is no queue of dead letters yet. Raises ConfigurationError for another queue that is not there, and
     for a broker that is not acquit."""
     browse = BrowseOptions.parse(options.browse_options())
     with connect_patiently(browse) as connection:
@@ -259,7 +259,7 @@ def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
 
 
 def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame:
-    """With `in_table`: the posting has a row in the table. Reads one column of the table."""
+    """Add the column `in_table`: true if the posting has a row in the table. Reads one column of the table."""
     # Listed now: a row that came while Spark started counts.
     files, column = _known_by(table)
     if not files:
@@ -305,7 +305,7 @@ def _groups(chosen: DataFrame) -> tuple[LetterGroup, ...]:
 
 
 def _totals(chosen: DataFrame, groups: Sequence[LetterGroup]) -> Counter[tuple[bool, bool]]:
-    """How many, by whether they have nowhere to go, and whether they are in the table."""
+    """Count the letters, by whether they have nowhere to go, and whether they are in the table."""
     if len(groups) < _GROUPS_MAX:
         counts = [(group.target is None, group.in_table, group.count) for group in groups]
     else:
@@ -329,13 +329,13 @@ def _move(
     on_progress: Callable[[RedriveProgress], None] | None,
     sleep: Callable[[float], None],
 ) -> int:
-    """Have them moved, in their order; how many were."""
+    """Move the letters, in their order. Return how many were moved."""
     if not count:
         return 0
     chunk = _CHUNK if options.rate is None else max(1, min(_CHUNK, int(options.rate)))
     moved = asked = 0
     refused: dict[str, PipelineFailed] = {}
-    """By the queue that they should go to: letters to others do not wait until that is mended."""
+    """Refusals, by the queue that letters should go to: letters to others do not wait until that is mended."""
     rows = islice(going.select("sequence", "target").toLocalIterator(), count)
     letters = ((row.sequence, row.target) for row in rows)
     try:
@@ -374,7 +374,7 @@ def _by_target(batch: Sequence[tuple[int, str]]) -> Iterator[tuple[str, list[int
 
 
 def _moved(node: Management, queue: str, target: str, sequences: Sequence[int]) -> int:
-    """How many of them were there and are at `target` now. Raises PipelineFailed, and what a lost connection raises."""
+    """Move letters that are there; return how many. Raises PipelineFailed, and what a lost connection raises."""
     asked: dict[Value, Value] = {"to": target, "sequences": list[Value](sequences)}
     try:
         answer = node.request("MOVE", QUEUE, name=queue, body=asked)

@@ -39,7 +39,7 @@ from acquit.spark.java import use_java
 from acquit.spark.options import SparkAt
 
 QUERY_ERRORS: Final = (PySparkException, Py4JError, ConnectionError)
-"""What a query's failure may be raised as: by Spark, or by the way to a JVM that is no more."""
+"""Errors that a failed query may raise: of Spark, or of the way to a JVM that is no more."""
 
 _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark prints an error that it raises as JSON as well, Java's stack included."""
@@ -48,16 +48,16 @@ _LOGGED: Final = (
     "Exception while sending command.",
     "Exception occurred while shutting down connection",
 )
-"""What py4j logs with a traceback, and raises as well; the last follows from one that was raised."""
+"""Messages that py4j logs with a traceback, and raises as well; the last follows from one that was raised."""
 _LOGGERS: Final = (None, "py4j.clientserver")
-"""Where it does."""
+"""Loggers that py4j logs them with."""
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
 _LOCAL: Final = "local[*]"
 _CONNECT: Final = "pyspark.sql.connect."
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _NO_ANSWER: Final = re.compile(r"Answer from Java side is empty|^An error occurred while calling \S+\Z")
-"""What py4j says of a call that the JVM did not answer; the second where one was under way as the JVM ended. Of one
-that it answered with an error there is more than that line."""
+"""Errors of py4j for a call that the JVM did not answer; the second where one was under way as the JVM ended. If the
+JVM answered with an error, there is more than that line."""
 _TWO_AT_ONCE: Final = "[CONCURRENT_STREAM_LOG_UPDATE]"
 _STREAM_FAILED: Final = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
@@ -204,8 +204,8 @@ def refuse_connect(spark: SparkSession | None) -> None:
 
 
 def check_start(master: str | None = None) -> None:
-    """What `start_session` says where it could not even begin, and nothing else: for whoever has more to look at before
-    that. Raises ConfigurationError when there is no Java, or `master` names no Spark."""
+    """Check what `start_session` needs to begin, and nothing else, before a caller looks at more. Raises
+    ConfigurationError when there is no Java, or `master` names no Spark."""
     if SparkSession.getActiveSession() is not None or _GATEWAY in os.environ:
         return
     if _MASTER.fullmatch(master or _LOCAL) is None:
@@ -231,7 +231,7 @@ def failure_of(error: BaseException) -> PipelineFailed:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a query failed, in one line: our own error where there is one in it, else the innermost that Spark shows."""
+    """Return why a query failed, in one line: our own error if it has one, else the innermost that Spark shows."""
     if isinstance(error, (Py4JNetworkError, ConnectionError)) or _NO_ANSWER.search(str(error)):
         return (
             "the JVM of the Spark driver has ended: killed, or out of memory? What is written stays right, and the "

@@ -87,7 +87,7 @@ class AcquitDataSource(DataSource):
         return AcquitStreamReader(self.options, schema)
 
     def _streams(self) -> bool:
-        """Whether it can only be meant as a stream: it has an option that nothing else has."""
+        """True if a stream alone can be meant: an option is given that nothing else has."""
         browsing = {option.name.lower() for option in BROWSE_OPTIONS}
         streaming = {option.name.lower() for option in SOURCE_OPTIONS} - browsing
         return any(key.lower() in streaming for key in self.options)

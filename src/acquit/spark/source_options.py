@@ -24,7 +24,7 @@ from acquit.spark.spool.places import read_place
 from acquit.spark.tracing import read_tracer
 
 MESSAGES_MAX: Final = 100_000_000
-"""In a batch. A link's credit has 32 bits (2.6.7)."""
+"""Messages in a batch, at most. A link's credit has 32 bits (2.6.7)."""
 _BATCH_BYTES_MAX: Final = 1 << 30
 
 
@@ -52,7 +52,7 @@ class SourceOptions(ReadOptions):
 
     @property
     def retention(self) -> RetentionOptions:
-        """What the spool needs to know of it."""
+        """Options that say how long and how many identities the spool remembers."""
         return RetentionOptions(identity_retention_ms=self.identity_retention_ms, identity_limit=self.identity_limit)
 
 

@@ -1,5 +1,5 @@
-"""What a table's log says of a file for readers to skip it by: how many rows, and of its columns the least and greatest
-value and how many are null (Delta protocol, "Per-file Statistics").
+"""Statistics of a file in a table's log, by which readers skip it: how many rows, and of its columns the least and
+greatest value and how many are null (Delta protocol, "Per-file Statistics").
 
 It is taken from the file's footer, so it costs no look at a row. Bodies are left out, whatever column has them: the log
 is read by whoever plans a query. Text is cut to 32 characters: what was cut from a greatest value is replaced by the
@@ -28,7 +28,7 @@ Bound: TypeAlias = Callable[[object, bool], object]
 
 
 def file_stats(path: Path) -> str:
-    """Of a Parquet file, as JSON."""
+    """Return the statistics of a Parquet file, as JSON."""
     footer = pq.read_metadata(path)
     found: dict[str, dict[str, object]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for number, field in enumerate(_leaves(footer)):
@@ -59,7 +59,7 @@ class _Column(NamedTuple):
 
 
 def _column(footer: pq.FileMetaData, number: int) -> _Column:
-    """Of all row groups; None for what one of them does not say."""
+    """Return the statistics of a column over all row groups; None for what one of them does not say."""
     nulls: int | None = 0
     least: list[object] = []
     greatest: list[object] = []
@@ -108,7 +108,7 @@ _BOUNDS: Final[tuple[tuple[Callable[[pa.DataType], bool], Bound], ...]] = (
     (pa.types.is_date32, _day),
     (lambda kind: pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None, _instant),
 )
-"""What is said of columns of which type."""
+"""Type of a column: how its bounds are written. Columns of other types have none."""
 
 
 def _bound_of(kind: pa.DataType) -> Bound | None:

@@ -49,7 +49,7 @@ _QUERY_PROPERTY: Final = "sql.streaming.queryId"
 
 
 class AcquitPartition(InputPartition):
-    """One part of one epoch."""
+    """Part of an epoch, as Spark hands it to a task."""
 
     def __init__(self, planned: PlannedPart) -> None:
         super().__init__(planned)
@@ -70,13 +70,13 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _columns(self) -> tuple[pa.Schema, BodyDecoder | None]:
-        """What Spark expects of our batches, and what decodes their bodies. Raises ConfigurationError for a column that
-        is not ours."""
+        """Schema that Spark expects of batches, and the decoder of their bodies, if they need one. Raises
+        ConfigurationError for a column that is not ours."""
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         return wanted, check_columns(wanted, self._options.body_as)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before the first epoch."""
+        """Return the offset before the first epoch."""
         return dict(self._driver().initial_offset())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -92,7 +92,7 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(self._driver().latest_offset(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
 
     def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802
-        """What Spark shows of the source in the progress of a query: see `spark.metrics`."""
+        """Return what Spark shows of the source in the progress of a query: see `spark.metrics`."""
         return plain(self._driver().report())
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[AcquitPartition]:
@@ -139,8 +139,8 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 _spools: OrderedDict[str, tuple[str, Spool]] = OrderedDict()
-"""Of this worker process, with the run of the query, by the spool's own id: a folder that was removed and made anew is
-another spool, and one that was put back to an older copy between two runs has another log."""
+"""Spools of this worker process, each with the run of its query, by the spool's own id: a folder that was removed and
+made anew is another spool, and one that was put back to an older copy between two runs has another log."""
 
 
 @contextlib.contextmanager

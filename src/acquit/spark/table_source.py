@@ -55,27 +55,27 @@ _FILES: Final = pa.schema(
     ]
 )
 _GROUP_BYTES: Final = 64 << 20
-"""Of a row group, before compression: what writing one holds in memory beside the rows."""
+"""Bytes of a row group, before compression: what writing one holds in memory beside the rows."""
 _MILLISECOND_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class FilesOrder:
-    """What tasks write: these columns into files of that table."""
+    """Order to tasks: which columns to write into files of which table."""
 
     table: Path
     columns: StructType
-    """Of the table: the source's, and `POSTED_DAY` where it is wanted."""
+    """Columns of the table: the source's, and `POSTED_DAY` where it is wanted."""
     partition_by: tuple[str, ...] = ()
 
     def to_option(self) -> dict[str, str]:
-        """For the reader's options."""
+        """Return the order as an option of the reader."""
         found = {"table": str(self.table), "columns": self.columns.json(), "partition_by": self.partition_by}
         return {_ORDER: json.dumps(found)}
 
     @classmethod
     def take(cls, options: Mapping[str, str]) -> tuple[FilesOrder, dict[str, str]]:
-        """What `to_option` said, and the other options."""
+        """Return the order that `to_option` wrote, and the other options."""
         said = json.loads(options[_ORDER])
         columns = StructType.fromJson(json.loads(said["columns"]))
         order = cls(Path(said["table"]), columns, tuple(said["partition_by"]))
@@ -83,7 +83,7 @@ class FilesOrder:
 
 
 class TableFilesSource(DataSource):
-    """For *ingest* alone, which gives it the source's options and a `FilesOrder`."""
+    """Data source for *ingest* alone, which gives it the source's options and a `FilesOrder`."""
 
     @classmethod
     def name(cls) -> str:
@@ -171,8 +171,8 @@ def _partitions(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Partitio
 
 
 def _taken(rows: pa.Table, chosen: NDArray[np.int64]) -> pa.Table:
-    """These rows, whose numbers ascend, batch by batch: a column of the whole table is joined first, and holds 2 GiB at
-    most."""
+    """Return these rows, whose numbers ascend, batch by batch: a column of the whole table would be joined first, and
+    holds 2 GiB at most."""
     found = []
     start = 0
     for batch in rows.to_batches():
@@ -185,7 +185,7 @@ def _taken(rows: pa.Table, chosen: NDArray[np.int64]) -> pa.Table:
 
 
 def _days(times: pa.ChunkedArray) -> pa.Array:
-    """In UTC, rounded down, without asking for a time zone: what an Arrow time holds is UTC."""
+    """Return the days in UTC, rounded down, without asking for a time zone: what an Arrow time holds is UTC."""
     micros = times.combine_chunks().view(pa.timestamp("us"))
     return pc.cast(micros, pa.date32(), safe=False)
 

@@ -1,5 +1,4 @@
-"""What lies in a table's folder: which kind of table it is, which files its readers see, and whether
-these are its rows.
+"""Tables in folders: which kind of table a folder has, which files its readers see, and whether these are its rows.
 
 Three kinds. *Delta*: the log in ``_delta_log`` says. *Stream*: Parquet files that a Spark stream wrote, of which those
 count that the list in ``_spark_metadata`` names; Spark reads that list, other readers see every file, those of attempts
@@ -34,7 +33,7 @@ _STREAM_VERSION: Final = "v1"
 
 
 class TableKind(StrEnum):
-    """What keeps the table's list of files."""
+    """Kind of a table, by what keeps its list of files."""
 
     DELTA = "delta"
     STREAM = "stream"
@@ -51,14 +50,14 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """What readers of the table see now."""
+    """Files that readers of the table see now."""
 
     kind: TableKind
     files: tuple[TableFile, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         return sum(file.size_bytes for file in self.files)
 
 
@@ -80,7 +79,7 @@ def table_files(table: Path) -> TableFiles:
 
 
 def table_kind(table: Path) -> TableKind:
-    """Which kind of table is in the folder. Raises ConfigurationError when there is none."""
+    """Return the kind of the table in the folder. Raises ConfigurationError when there is none."""
     if not table.is_dir():
         raise ConfigurationError(f"table {table}: expected a folder with a table, found {_what_is(table)}")
     if (table / DELTA_LOG).is_dir():
@@ -95,8 +94,8 @@ def table_kind(table: Path) -> TableKind:
 
 
 def readable_files(table: Path) -> TableFiles:
-    """As `table_files`, for who reads the files themselves: raises ConfigurationError, too, for a Delta table whose
-    files do not hold its rows as they are."""
+    """Return `table_files` for a caller that reads the files themselves. Raises ConfigurationError, too, for a Delta
+    table whose files do not hold its rows as they are."""
     found = table_files(table)
     if found.kind is TableKind.DELTA:
         refuse_unhandled(open_delta(table), Use.READ)
@@ -104,7 +103,7 @@ def readable_files(table: Path) -> TableFiles:
 
 
 _MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
-"""In a folder's name: delta-rs takes it for another folder, or for none."""
+"""Part of a folder's name by which delta-rs takes it for another folder, or for none."""
 
 
 def refuse_misread(table: Path) -> None:
@@ -132,12 +131,12 @@ def open_delta(table: Path) -> DeltaTable:
 
 
 def first_line(error: Exception | None) -> str:
-    """Of what delta-rs says, which may be many."""
+    """Return the first line of what delta-rs says, which may be many."""
     return next(iter(str(error).splitlines()), "")
 
 
 class Use(Enum):
-    """What somebody does with the files of a Delta table. The value is what else can be done."""
+    """Use of the files of a Delta table. The value says what to do where it is refused."""
 
     READ = "name a copy of it, written as Parquet"
     MERGE = "compact it with what writes it"
@@ -158,8 +157,8 @@ _FEATURES: Final[Mapping[str, frozenset[Use]]] = {
     "deletionVectors": frozenset(),
     "columnMapping": frozenset(),
 }
-"""What can be done with the files of a table that has a reader feature, by that feature's name in the Delta protocol
-("Valid Feature Names in Table Features"). With one that is not here, nothing."""
+"""Reader feature of a table, by its name in the Delta protocol ("Valid Feature Names in Table Features"): what can be
+done with its files. With a feature that is not here, nothing."""
 _COLUMN_MAPPING_VERSION: Final = 2
 """The reader version that stands for that feature, of tables without a list of features."""
 
