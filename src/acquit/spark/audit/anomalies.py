@@ -1,4 +1,4 @@
-"""What must not be, and is: the kinds of anomalies, and the rows that tell of them.
+"""Kinds of anomalies in a journal, and the rows that report them.
 
 An anomaly names the broker, the segment in which it shows, and where it is about one message, that message. What holds
 for a whole segment (a clock that went back, a seal that does not fit its events) is one row for the segment.
@@ -18,14 +18,14 @@ from acquit.spark.audit.lives import WRONG, LifeFlag, Lives, flagged
 
 
 class Anomaly(StrEnum):
-    """What is wrong."""
+    """Kind of an anomaly."""
 
     RETIRED_WITHOUT_POSTING = "retired-without-posting"
     ACQUIRED_WITHOUT_POSTING = "acquired-without-posting"
     RETIRED_TWICE = "retired-twice"
     POSTED_TWICE = "posted-twice"
     ACQUIRED_AFTER_RETIREMENT = "acquired-after-retirement"
-    """Or returned, or anything else that happens only to a live message."""
+    """Acquisition, return, or another event that only a live message has, after the retirement."""
     BEFORE_POSTING = "event-before-posting"
     ALTERED = "fingerprint-differs"
     """Events of one message disagree on its size or checksum."""
@@ -39,11 +39,11 @@ class Anomaly(StrEnum):
 
 
 NOTES: Final = frozenset((Anomaly.DELETED, Anomaly.LOWER_BOUNDS, Anomaly.BACKWARD_CLOCK))
-"""These say what the audit cannot know; the others, that something went wrong."""
+"""Anomalies that say what the audit cannot know; the others say that something went wrong."""
 
 
 class AnomalyRow(NamedTuple):
-    """One row of the table; a row of numbers, as tasks hand them over, has the broker's number instead of its uuid."""
+    """Row of the table of anomalies, as tasks hand it over: with the broker's number instead of its uuid."""
 
     broker: int
     queue: int
@@ -71,7 +71,7 @@ SCHEMA: Final = pa.schema(
 
 
 def row(life: Any, kind: Anomaly, detail: str, time: str = "last_us") -> AnomalyRow:
-    """Of one life."""
+    """Return the row about one life."""
     return AnomalyRow(
         int(life["broker"]),
         int(life["queue"]),

@@ -1,4 +1,4 @@
-"""Does it add up? For each queue, what the seals say against the messages that are open.
+"""Balance of each queue: what the seals say against the messages that are open.
 
 The seals say how many messages entered and were retired, and the sums of their hashes; the open lives say which
 messages are left. For a journal that could be read from its beginning::
@@ -47,19 +47,19 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(slots=True)
 class BrokerTotals:
-    """What a broker's seals say."""
+    """Totals of a broker's queues, as its seals say them."""
 
     end: seals.Totals = field(default_factory=dict)
-    """To the end of the last seal."""
+    """Totals to the end of the last seal."""
     here: seals.Totals = field(default_factory=dict)
     """Since then."""
     deleted: seals.Totals = field(default_factory=dict)
-    """Of queues that are deleted, to their end."""
+    """Totals of queues that are deleted, to their end."""
     unknown: dict[int, list[int]] = field(default_factory=dict)
-    """By queue: how many messages, and the sum of their hashes."""
+    """Unknown messages by queue: their number, and the sum of their hashes."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the totals as plain values."""
         return {
             "end": seals.to_json(self.end),
             "here": seals.to_json(self.here),
@@ -69,7 +69,7 @@ class BrokerTotals:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BrokerTotals:
-        """What `to_json` gave."""
+        """Return the totals that `to_json` gave."""
         return cls(
             seals.from_json(value["end"]),
             seals.from_json(value["here"]),
@@ -102,7 +102,7 @@ class BrokerTotals:
             self._change(queue, total.live - before.live, total.live_sum - before.live_sum)
 
     def found(self, queue: int, count: int, hash_sum: int) -> None:
-        """So many of the unknown messages were retired."""
+        """Take `count` messages off the unknown ones of a queue: they were retired."""
         self._change(queue, -count, -hash_sum)
 
     def _change(self, queue: int, count: int, hash_sum: int) -> None:
@@ -112,7 +112,7 @@ class BrokerTotals:
             pair[1] = (pair[1] + hash_sum) % HASH_MODULUS
 
     def total(self, queue: int) -> QueueTotals:
-        """Of a queue, to this moment."""
+        """Return the totals of a queue, to this moment."""
         total = self.deleted.get(queue, self.end.get(queue, QueueTotals())).copy()
         total.add(self.here.get(queue, QueueTotals()))
         return total
@@ -120,7 +120,7 @@ class BrokerTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueBalance:
-    """One row."""
+    """Balance of one queue, a row of the table."""
 
     broker: str
     queue_number: int
@@ -193,7 +193,7 @@ def _judge(
 
 
 def table(rows: Iterable[QueueBalance]) -> pa.Table:
-    """As the audit keeps it."""
+    """Return the table as the audit keeps it."""
     return pa.Table.from_pylist(
         [
             {
@@ -217,7 +217,7 @@ def table(rows: Iterable[QueueBalance]) -> pa.Table:
 
 
 def live_by_broker(sums: Iterable[Sums]) -> dict[int, dict[int, list[int]]]:
-    """What buckets say of their open lives, added up by broker and queue."""
+    """Add up what buckets say of their open lives, by broker and queue."""
     found: dict[int, dict[int, list[int]]] = {}
     for part in sums:
         for key, (count, hash_sum) in part.items():

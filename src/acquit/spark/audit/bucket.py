@@ -1,4 +1,4 @@
-"""Where the pieces of a message meet: those of all segments of a run, and what earlier runs left open.
+"""Merge of the pieces of messages: those of all segments of a run, and what earlier runs left open.
 
 A message belongs to one bucket, by its broker, queue and sequence. A bucket's pieces come from everywhere; its open
 lives lie in one file. Put together they are *closed*, or open again, or *suspects*: pieces without a posting. Where
@@ -28,13 +28,13 @@ from acquit.spark.audit.tables import DataFile
 from acquit.spark.ledger.segments import sums_by
 
 Sums = dict[str, list[int]]
-"""By "broker queue": how many messages, and the sum of their hashes."""
+"""Messages by "broker queue": their number, and the sum of their hashes."""
 NO_POSTING: Final = "its posting is nowhere in the journal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a run writes, and what it knows of its brokers."""
+    """Folders that a run writes into, and what it knows of its brokers."""
 
     root: Path
     """The audit's folder."""
@@ -42,7 +42,7 @@ class Place:
     """The run's, within it."""
     brokers: Mapping[int, str]
     below: Mapping[int, int]
-    """By broker: a message with a lower sequence can have been posted in a segment that could not be read."""
+    """Sequence by broker: a message with a lower one can have been posted in a segment that could not be read."""
     open: Mapping[int, str]
     """The file of each bucket that has one."""
     anomalies_max: int
@@ -50,12 +50,12 @@ class Place:
 
 @dataclass(slots=True, kw_only=True)
 class BucketFacts:
-    """What a run needs to know of a bucket."""
+    """Facts that a run needs to know of a bucket."""
 
     bucket: int
     files: list[DataFile] = field(default_factory=list)
     opened: bool = False
-    """Its open lives were written anew (or there are none left)."""
+    """True if its open lives were written anew (or there are none left)."""
     live: Sums = field(default_factory=dict)
     unknown: Sums = field(default_factory=dict)
     """Retired, and posted in a segment that could not be read."""
@@ -67,7 +67,7 @@ class BucketFacts:
     """Anomalies and suspects by kind, those included that no row tells of."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the facts as plain values."""
         return asdict(self) | {
             "anomalies": [list(row) for row in self.anomalies],
             "suspects": [list(row) for row in self.suspects],
@@ -75,7 +75,7 @@ class BucketFacts:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> BucketFacts:
-        """What `to_json` gave, by way of JSON."""
+        """Return the facts that `to_json` gave, by way of JSON."""
         changed = {
             "files": [DataFile(**file) for file in value["files"]],
             "backward": [tuple(one) for one in value["backward"]],
@@ -143,6 +143,6 @@ def _unposted(life: Any) -> str:
 
 
 def sums(lives: Lives) -> Sums:
-    """How many, and the sum of their hashes, by broker and queue."""
+    """Return the number of lives and the sum of their hashes, by broker and queue."""
     keys = lives["broker"].astype(np.uint64) << np.uint64(32) | lives["queue"]
     return {f"{key >> 32} {key & 0xFFFFFFFF}": list(pair) for key, pair in sums_by(lives, keys).items()}

@@ -1,4 +1,4 @@
-"""Whether the broker's clock went back, as far as the journal shows it.
+"""Detection of a broker's clock that went back, as far as the journal shows it.
 
 Times in the journal are of the wall clock, and not all that stands in it before an event was before it. A batch has
 what entered a queue in one order, and what else happened in one order, but the first may stand before the second
@@ -23,8 +23,8 @@ JUMP_US: Final = 1_000_000
 
 
 def went_back_us(events: Events, skip: int, before: Summary | None) -> int:
-    """By how much at most an event of a segment is earlier than one that was before it; 0 where that is a drift.
-    `before`: the seal of the segment before. The first `skip` events were told of by an earlier run."""
+    """Return by how much at most an event of a segment is earlier than one that was before it; 0 where that is a drift.
+    `before`: the seal of the segment before. The first `skip` events were reported by an earlier run."""
     most = 0
     # The first finds whatever there is, and more, and costs next to nothing.
     for known_before_us in (_standing_before_us, _certainly_before_us):
@@ -38,12 +38,12 @@ def went_back_us(events: Events, skip: int, before: Summary | None) -> int:
 
 
 def _standing_before_us(events: Events) -> npt.NDArray[np.int64]:
-    """For each event the latest time of those that stand before it, or its own."""
+    """Return for each event the latest time of those that stand before it, or its own."""
     return np.maximum.accumulate(events["time_us"].astype(np.int64))
 
 
 def _certainly_before_us(events: Events) -> npt.NDArray[np.int64]:
-    """For each event the latest time of those that were certainly before it, or its own."""
+    """Return for each event the latest time of those that were certainly before it, or its own."""
     entered = entering(events) | (events["kind"] == EventKind.HELD)
     entries, others = np.flatnonzero(entered), np.flatnonzero(~entered)
     latest = events["time_us"].astype(np.int64)

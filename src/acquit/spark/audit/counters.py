@@ -31,7 +31,7 @@ NO_COUNTERS: Final = np.zeros(0, COUNTER)
 
 
 def of_events(events: Events, broker: int) -> Counters:
-    """Of each kind that happened to a message in a queue."""
+    """Count the events of each kind, by queue and minute."""
     if not len(events):
         return NO_COUNTERS
     return summed(_counters(broker, events["queue"], events["time_us"], events["kind"].astype(np.uint16)))
@@ -75,7 +75,7 @@ def _durations(lives: Lives, until: str, base: int) -> Counters:
 
 
 def summed(counters: Counters) -> Counters:
-    """One row for each broker, queue, minute and code, in this order."""
+    """Return one row for each minute, broker, queue and code, in this order."""
     if not len(counters):
         return NO_COUNTERS
     place = (counters["broker"].astype(np.uint64) << np.uint64(48)) | (
@@ -93,7 +93,7 @@ def summed(counters: Counters) -> Counters:
 
 
 def bucket_of(counters: Counters, buckets: int) -> npt.NDArray[np.int64]:
-    """In which of so many buckets counters of one hour and queue meet."""
+    """Return the bucket, of so many, in which counters of one hour and queue meet."""
     mixed = counters["minute"] // 60 * 31 + counters["queue"] * 7 + counters["broker"]
     found: npt.NDArray[np.int64] = mixed % buckets
     return found

@@ -36,7 +36,7 @@ Letters: TypeAlias = tuple[int, int, str | None, str | None, int]
 
 
 def dead_letters(segment: Segment, events: Events) -> list[Letters]:
-    """How many of these events are dead letters, by queue, minute and reason."""
+    """Count the dead letters among these events, by queue, minute and reason."""
     letters = events[events["kind"] == EventKind.DEAD_LETTERED]
     if not len(letters):
         return []
@@ -72,7 +72,7 @@ def _reasons(segment: Segment) -> dict[int, tuple[str | None, str | None]]:
 
 
 def cause_name(cause: int) -> str:
-    """By name, where it has one."""
+    """Return the name of a cause, or ``CAUSE_n`` where it has none."""
     try:
         return Cause(cause).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""What made a run on Spark fail, as what it is."""
+"""Translation of what made a run on Spark fail into the error that it is."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from acquit.errors import StoreCorrupt
 from acquit.spark.session import failure_of, reason_of
 
 _DAMAGE: Final = re.compile(r"(?P<path>.+), offset (?P<offset>\d+): (?P<message>.+)")
-"""As StoreCorrupt puts it."""
+"""Pattern of StoreCorrupt's text."""
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What to raise for one of `acquit.spark.session.QUERY_ERRORS`: the interrupt that made Spark fail on the way out;
-    StoreCorrupt for damage that a task found; else PipelineFailed with the reason in one line."""
+    """Return the error to raise for one of `acquit.spark.session.QUERY_ERRORS`: the interrupt that made Spark fail on
+    the way out; StoreCorrupt for damage that a task found; else PipelineFailed with the reason in one line."""
     context: BaseException | None = error
     while context is not None:
         if isinstance(context, KeyboardInterrupt):

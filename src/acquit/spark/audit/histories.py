@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVENTS_MAX: Final = 10_000
-"""Of one segment: a message may be given back for ever."""
+"""Events of one segment, at most: a message may be given back for ever."""
 _EVENT: Final = (
     ("queue_number", pa.int64()),
     ("sequence", pa.int64()),
@@ -42,7 +42,7 @@ _EVENT: Final = (
 )
 SCHEMA: Final = pa.schema([("broker", pa.string()), ("queue", pa.string()), *_EVENT])
 _FOUND: Final = pa.schema([("broker_number", pa.int32()), *_EVENT])
-"""As tasks have it, who know no names."""
+"""Columns of events as tasks give them: without names, which they do not know."""
 
 
 def read(session: SparkSession, rows: Sequence[AnomalyRow], plan: Plan, verify: Verify, most: int) -> pa.Table:
@@ -97,7 +97,7 @@ def _events(work: Work, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> p
 
 
 def named(events: pa.Table, brokers: Mapping[int, str], names: Mapping[int, Mapping[int, tuple[str, str]]]) -> pa.Table:
-    """With the uuids of brokers and the names of queues."""
+    """Return the events with the uuids of brokers and the names of queues."""
     keys = list(zip(events["broker_number"].to_pylist(), events["queue_number"].to_pylist(), strict=True))
     stores = pa.array([brokers[broker] for broker, _ in keys], pa.string())
     queues = pa.array([names.get(broker, {}).get(queue, ("",))[0] or None for broker, queue in keys], pa.string())

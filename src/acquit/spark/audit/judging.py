@@ -1,5 +1,5 @@
-"""What is the matter with each message in ranges that differ: what the ledger has of it, in this queue and elsewhere,
-beside what the other side has."""
+"""Judgement of each message in ranges that differ: what the ledger has of it, in this queue and elsewhere, beside what
+the other side has."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FATES: Final = ("live", *(kind.name.lower() for kind in sorted(RETIRING)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """What judging depends on beside the rows."""
+    """Judge of messages that may differ, with what that depends on beside the rows."""
 
     against: Against
     by: str
     complete: bool
-    """Of receipts: they are of all who post to the queue."""
+    """True if the receipts are of all who post to the queue."""
     brokers: Sequence[BrokerState]
-    """How far the audit has come with each."""
+    """States of the brokers: how far the audit has come with each."""
     ids_known: bool = True
     """The identities of all messages that may be on the other side are, so what the ledger has not was not posted."""
 
@@ -99,7 +99,7 @@ class Judge:
         return (finding if self.ids_known else Finding.UNMATCHED).value
 
     def _held(self) -> Column:
-        """What the other side has of a message, in words."""
+        """Return what the other side has of a message, in words."""
         if self.against is Against.TABLE:
             return F.when(F.col("rows") > 0, F.concat(F.col("rows").cast("string"), F.lit("×"))).otherwise("")
         parts = [
@@ -113,7 +113,7 @@ class Judge:
 
 
 def fate() -> Column:
-    """What became of a message, as a bit of its own: sums of these are quick, sets of words are not."""
+    """Return what became of a message, as a bit of its own: sums of these are quick, sets of words are not."""
     bit = F.when(F.col("outcome").isNull(), 1)
     for place, fate in enumerate(FATES[1:], 1):
         bit = bit.when(F.col("outcome") == fate.upper(), 1 << place)
@@ -121,7 +121,7 @@ def fate() -> Column:
 
 
 def _fates() -> Column:
-    """In words."""
+    """Return in words what became of a message, here and elsewhere."""
     return F.concat_ws(
         ", ",
         *(

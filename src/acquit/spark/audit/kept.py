@@ -1,5 +1,5 @@
-"""What the driver keeps from run to run, each time written anew: the queues' names, and what the seals of each broker
-say in sum."""
+"""State that the driver keeps from run to run, each time written anew: the queues' names, and what the seals of each
+broker say in sum."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from acquit.spark.audit.balance import BrokerTotals
 from acquit.spark.audit.log import Entry
 
 Names: TypeAlias = dict[int, dict[int, tuple[str, str]]]
-"""By broker and queue, both by number: the queue's name and address, "" where they are not known."""
+"""Name and address of each queue, "" where they are not known, by broker and queue, both by number."""
 
 
 def read_names(root: Path, entry: Entry | None) -> Names:
-    """As earlier runs found them. Raises as `tables.read`."""
+    """Return the names that earlier runs found. Raises as `tables.read`."""
     found: Names = {}
     if entry is not None:
         for row in tables.read(root / entry.state["queues"]).to_pylist():
@@ -29,7 +29,7 @@ def read_names(root: Path, entry: Entry | None) -> Names:
 
 
 def names_table(names: Names) -> pa.Table:
-    """What `read_names` reads."""
+    """Return the table that `read_names` reads."""
     rows = [
         (broker, queue, *both) for broker, queues in sorted(names.items()) for queue, both in sorted(queues.items())
     ]
@@ -44,7 +44,7 @@ def names_table(names: Names) -> pa.Table:
 
 
 def read_totals(root: Path, entry: Entry | None) -> dict[int, BrokerTotals]:
-    """By the broker's number. Raises as `tables.read`."""
+    """Return the totals by the broker's number. Raises as `tables.read`."""
     if entry is None:
         return {}
     rows = tables.read(root / entry.state["totals"]).to_pylist()
@@ -52,6 +52,6 @@ def read_totals(root: Path, entry: Entry | None) -> dict[int, BrokerTotals]:
 
 
 def totals_table(totals: Mapping[int, BrokerTotals]) -> pa.Table:
-    """What `read_totals` reads."""
+    """Return the table that `read_totals` reads."""
     plain = [json.dumps(total.to_json()) for _, total in sorted(totals.items())]
     return pa.table({"broker_number": pa.array(sorted(totals), pa.int32()), "totals": pa.array(plain, pa.string())})

@@ -1,4 +1,4 @@
-"""What became of messages, as fixed-width rows that can be put together piece by piece.
+"""Lives of messages, as fixed-width rows that can be put together piece by piece.
 
 A *life* is what some of a message's events say about it: when and how it entered its queue, how often and when first it
 was acquired, when and how it was retired. One event is a life; `merge` puts the pieces of each message together in the
@@ -68,7 +68,7 @@ _MIX: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.
 
 
 class LifeFlag(IntFlag):
-    """What is wrong with a life, or known of it."""
+    """Flags of a life: what is wrong with it, or known of it."""
 
     BACKWARD = 0x01
     """An event has an earlier time than the one before it in the journal."""
@@ -77,7 +77,7 @@ class LifeFlag(IntFlag):
     EARLY = 0x04
     """Events stand before the posting."""
     COUNTED = 0x80
-    """Nothing wrong: the first acquisition is in the counters."""
+    """Note, and no fault: the first acquisition is in the counters."""
 
 
 WRONG: Final = LifeFlag.BACKWARD | LifeFlag.ALTERED | LifeFlag.EARLY
@@ -87,7 +87,7 @@ class Merged(NamedTuple):
     """See the module's text."""
 
     lives: Lives
-    """One for each message, by broker, queue and sequence."""
+    """Lives, one for each message, by broker, queue and sequence."""
     extras: Lives
 
 
@@ -141,7 +141,7 @@ def merge(pieces: Lives) -> Merged:
 
 
 def _starts(rows: Lives) -> npt.NDArray[np.int64]:
-    """Where each message begins."""
+    """Return the place of the first row of each message."""
     new = np.ones(len(rows), np.bool_)
     new[1:] = rows["sequence"][1:] != rows["sequence"][:-1]
     new[1:] |= rows["queue"][1:] != rows["queue"][:-1]
@@ -150,7 +150,7 @@ def _starts(rows: Lives) -> npt.NDArray[np.int64]:
 
 
 def _seen_before(mask: Mask, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many of the message's pieces before this one are in the mask."""
+    """Return how many of the message's pieces before each one are in the mask."""
     before: npt.NDArray[np.int64] = np.cumsum(mask) - mask
     lengths = np.diff(starts, append=len(mask))
     return before - np.repeat(before[starts], lengths)
@@ -176,7 +176,7 @@ def _put_together(rows: Lives, starts: npt.NDArray[np.int64]) -> Lives:
 
 
 def _wrong(rows: Lives, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """What is wrong with a piece beside the pieces before it."""
+    """Return the flags of what is wrong with each piece beside the pieces before it."""
     flags = np.zeros(len(rows), np.uint8)
     inner = np.ones(len(rows), np.bool_)
     inner[starts] = False
@@ -195,19 +195,19 @@ def _wrong(rows: Lives, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.i
 
 
 def flagged(lives: Lives, flag: LifeFlag) -> Mask:
-    """Which have this flag."""
+    """Return which lives have this flag."""
     found: Mask = (lives["flags"] & np.uint8(flag)) != 0
     return found
 
 
 def complete(lives: Lives) -> Mask:
-    """Which have posting and retirement."""
+    """Return which lives have posting and retirement."""
     found: Mask = (lives["entered"] != 0) & (lives["retired"] != 0)
     return found
 
 
 def bucket_of(lives: Lives, buckets: int) -> npt.NDArray[np.int64]:
-    """In which of so many buckets the pieces of these messages meet."""
+    """Return the bucket, of so many, in which the pieces of each of these messages meet."""
     with np.errstate(over="ignore"):
         mixed = (lives["sequence"] >> np.uint64(SLICE_BITS)) * _MIX[0]
         mixed ^= lives["queue"].astype(np.uint64) * _MIX[1]
@@ -220,5 +220,5 @@ def bucket_of(lives: Lives, buckets: int) -> npt.NDArray[np.int64]:
 
 
 def concatenate(parts: list[Lives]) -> Lives:
-    """One array of all."""
+    """Return one array of all parts."""
     return np.concatenate(parts) if parts else NO_LIVES

@@ -49,19 +49,19 @@ class Partial:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerState:
-    """How far the audit has come with one broker."""
+    """State of the audit with one broker: how far it has come."""
 
     store: str
-    """Its uuid."""
+    """Uuid of the broker's store."""
     number: int
-    """In this audit."""
+    """Number of the broker in this audit."""
     folder: str
     first: int = 0
     """The oldest segment that was folded."""
     through: int = 0
     """All up to this one are folded, or will never be."""
     sha256: str = ""
-    """Of that one; "" where it could not be read."""
+    """SHA-256 of segment `through`; "" where it could not be read."""
     partial: Partial | None = None
     events: int = 0
     first_us: int = 0
@@ -75,26 +75,26 @@ class BrokerState:
     below: int = 0
     """Messages with a lower sequence can have been posted in a segment that could not be read."""
     total_known: bool = True
-    """What the segments that could not be read had done is known, as totals."""
+    """True if it is known, as totals, what the segments that could not be read had done."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> BrokerState:
-        """What `asdict` gave."""
+        """Return the state that `asdict` gave."""
         partial = value["partial"]
         return cls(**(value | {"partial": None if partial is None else Partial(**partial)}))
 
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """One committed run."""
+    """Entry of the log: one committed run."""
 
     number: int
     run: str
-    """Its folder."""
+    """Folder of the run."""
     buckets: int
     brokers: list[BrokerState]
     segments: list[dict[str, Any]]
-    """What this run folded: for each broker first, last, and the SHA-256 of the last."""
+    """Segments that this run folded: for each broker first, last, and the SHA-256 of the last."""
     added: list[DataFile]
     superseded: list[str]
     open: dict[int, str]
@@ -103,11 +103,11 @@ class Entry:
     """Files that replace those of the run before: totals, queues, balance."""
     summary: dict[str, Any]
     previous_sha256: str = ""
-    """Of the entry before."""
+    """SHA-256 of the entry before."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
-        """As the file has it."""
+        """Return the entry as its file has it."""
         return json.dumps(asdict(self), indent=1).encode()
 
     @classmethod
@@ -130,7 +130,7 @@ class AuditLog:
         self._folder = root / "log"
 
     def numbers(self) -> list[int]:
-        """Of all entries, ascending. Raises StoreCorrupt where one is missing."""
+        """Return the numbers of all entries, ascending. Raises StoreCorrupt where one is missing."""
         if not self._folder.is_dir():
             return []
         found = (_ENTRY.fullmatch(name) for name in os.listdir(self._folder))
@@ -171,7 +171,7 @@ class AuditLog:
         return found
 
     def sha256(self, number: int) -> str:
-        """Of an entry; "" of number 0."""
+        """Return the SHA-256 of an entry; "" of number 0."""
         return hashlib.sha256(self._path(number).read_bytes()).hexdigest() if number else ""
 
     def begin(self, number: int) -> str:

@@ -1,4 +1,4 @@
-"""What an audit is asked for, what it tells as it goes, and what it has done in the end."""
+"""Options of an audit, what it reports as it goes, and what it has done in the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HISTORIES_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions(SparkAt):
-    """What to audit, and where to keep it. Raises ConfigurationError for what cannot be."""
+    """Options of an audit: what to audit, where to keep it. Raises ConfigurationError for options that cannot be."""
 
     folders: Sequence[Path]
     """The data folders of the brokers: absolute, seen under the same path by driver and executors."""
@@ -28,11 +28,11 @@ class AuditOptions(SparkAt):
     verify: Verify = Verify.FULL
     """``full`` reads every byte of each new segment; ``quick`` its side file where there is one."""
     histories: int = HISTORIES_MAX
-    """Of so many messages that anomalies name, the events are kept."""
+    """Messages, of those that anomalies name, whose events are kept, at most."""
     anomalies: int = ANOMALIES_MAX
-    """So many anomalies of a run are kept as rows; all are counted."""
+    """Anomalies of a run that are kept as rows, at most; all are counted."""
     buckets: int = BUCKETS
-    """Of a new audit: in how many parts messages are put together that are not complete in one segment."""
+    """Parts in which a new audit puts together the messages that are not complete in one segment."""
 
     def __post_init__(self) -> None:
         for name, path in (*(("folders", folder) for folder in self.folders), ("into", self.into)):
@@ -54,10 +54,10 @@ class AuditOptions(SparkAt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditProgress:
-    """So far."""
+    """Progress of an audit so far."""
 
     stage: str
-    """What is being done: `planning`, `folding`, `explaining` or `committing`."""
+    """Stage of the run: `planning`, `folding`, `explaining` or `committing`."""
     segments: int
     """Folded, about: tasks that have ended."""
     segments_total: int
@@ -65,13 +65,13 @@ class AuditProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSummary:
-    """What a run did, and how the audit then stands."""
+    """Result of a run, and how the audit then stands."""
 
     into: Path
     entry: int
     """Number of the newest entry in the audit's log."""
     changed: bool
-    """This run committed it; else there was nothing new."""
+    """True if this run committed the entry; else there was nothing new."""
     brokers: int
     segments: int
     """Folded by this run."""
@@ -95,5 +95,5 @@ class AuditSummary:
 
 
 def summary_json(summary: AuditSummary) -> dict[str, Any]:
-    """As plain values, for machines."""
+    """Return the summary as plain values, for machines."""
     return asdict(summary) | {"into": str(summary.into), "duration_s": round(summary.duration_s, 3)}

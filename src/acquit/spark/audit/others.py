@@ -30,7 +30,7 @@ STATE_COLUMN: Final = "receipt_state"
 
 
 class ReceiptState(StrEnum):
-    """How a send ended, for its producer."""
+    """Result of a send, for its producer."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -38,24 +38,24 @@ class ReceiptState(StrEnum):
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Name of the state, for people."""
         return self.value.replace("_", " ")
 
 
 ACCEPTED_WORDS: Final = ("accepted", "applied", "answered", "ok", "success", "true", "delivered", "acknowledged")
 IN_DOUBT_WORDS: Final = ("indoubt", "deliveryindoubt", "unknown", "timeout", "sent", "")
-"""Of an outcome, its letters in lower case. What is in neither list was refused."""
+"""Letters of an outcome, in lower case. What is in neither list was refused."""
 _KNOWN_BY: Final = ("sequence", "message_id")
 _ODD: Final = (OSError, EOFError, ValueError, RecursionError, csv.Error, zlib.error, pa.ArrowException)
-"""Of files that are not what their names say."""
+"""Errors of reading files that are not what their names say."""
 _FOOTERS_MAX: Final = 100
 _LINES_MAX: Final = 1_000
-"""Of receipts whose lines say themselves which columns they have."""
+"""Lines that are read, at most, of receipts whose lines say themselves which columns they have."""
 
 
 def check_receipts(place: Path) -> str:
-    """In what form they are: the key of `_FORMS`, or "" for the folder of a table. Needs no Spark. Raises
-    ConfigurationError where they are not there, or in none; and as `readable_files`."""
+    """Return the form of receipts: the key of `_FORMS`, or "" for the folder of a table. Needs no Spark. Raises
+    ConfigurationError where they are not there, or in no such form; and as `readable_files`."""
     if place.is_dir():
         readable_files(place)
         return ""
@@ -174,7 +174,7 @@ _FORMS: Final[Mapping[str, Callable[[DataFrameReader, str], DataFrame]]] = {
     "ndjson": DataFrameReader.json,
     "parquet": lambda read, path: read.parquet(path),
 }
-"""How a file is read, by the end of its name (but for ``.gz``)."""
+"""End of a file's name (but for ``.gz``): how the file is read."""
 _SEEN: Final[Mapping[str, Callable[[Path], Sequence[str] | None]]] = {
     "csv": _columns_of_csv,
     "json": _columns_of_json,
@@ -182,4 +182,4 @@ _SEEN: Final[Mapping[str, Callable[[Path], Sequence[str] | None]]] = {
     "ndjson": _columns_of_json,
     "parquet": lambda path: pq.read_schema(path).names,
 }
-"""What columns it has."""
+"""End of a file's name: how its columns are found."""

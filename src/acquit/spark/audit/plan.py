@@ -1,4 +1,4 @@
-"""What a run of the audit has to do: which segments of which brokers, and in which pieces of work.
+"""Plan of a run of the audit: which segments of which brokers to fold, and in which pieces of work.
 
 A broker is its store's uuid: a folder that was moved, or given under another path, goes on where it was. All segments
 behind the last one that an earlier run covered are folded, if they can be read. One that cannot was deleted by
@@ -34,7 +34,7 @@ class Hole:
     first: int
     last: int
     deleted: bool
-    """By retention, which is on record; else it is a gap."""
+    """True if retention deleted them, which is on record; else it is a gap."""
 
 
 @dataclass(slots=True)
@@ -42,11 +42,11 @@ class Plan:
     """See the module's text."""
 
     brokers: list[BrokerState]
-    """As they are when the run is done, as far as that is known beforehand."""
+    """States of the brokers when the run is done, as far as they are known beforehand."""
     works: list[Work] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     segments: dict[tuple[int, int], Segment] = field(default_factory=dict)
-    """By broker and number: those to be folded."""
+    """Segments to be folded, by broker and number."""
 
 
 def plan_run(segments: Iterable[Segment], before: Sequence[BrokerState], known: dict[int, frozenset[int]]) -> Plan:
@@ -181,7 +181,7 @@ def advance(plan: Plan, facts: Iterable[Facts]) -> None:
 
 
 def covered(plan: Plan) -> list[dict[str, Any]]:
-    """What a run folds: for each broker first, last, and the SHA-256 of the last."""
+    """Return what a run folds: for each broker first, last, and the SHA-256 of the last."""
     found: dict[int, dict[str, Any]] = {}
     stores = {broker.number: broker.store for broker in plan.brokers}
     for (broker, number), segment in plan.segments.items():

@@ -27,18 +27,18 @@ class SealedQueue:
     queue_number: int
     queue: str | None
     totals: QueueTotals
-    """What entered and was retired since the beginning; `totals.live` is what must be live."""
+    """Messages that entered and were retired since the beginning; `totals.live` is what must be live."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SealBalance:
-    """What the seals say."""
+    """Balance of journals, as their seals say it."""
 
     queues: list[SealedQueue] = field(default_factory=list)
     segments: int = 0
-    """Of which a seal was read: stubs of deleted ones have theirs, too."""
+    """Segments of which a seal was read: stubs of deleted ones have theirs, too."""
     events: int = 0
-    """That these count."""
+    """Events that these seals count."""
     differences: list[tuple[str, int, str]] = field(default_factory=list)
     """Broker, segment, and what does not follow from the seal before, or does not fit the segment's events."""
     missing: list[tuple[str, int]] = field(default_factory=list)
@@ -46,12 +46,12 @@ class SealBalance:
 
     @property
     def sound(self) -> bool:
-        """Nothing differs, and nothing is missing."""
+        """True if nothing differs, and nothing is missing."""
         return not self.differences and not self.missing
 
 
 def balance_by_seals(folders: Iterable[Path]) -> SealBalance:
-    """Of the journals in these data folders. Raises as `acquit.spark.ledger.chain.plan`, and as
+    """Return the balance of the journals in these data folders. Raises as `acquit.spark.ledger.chain.plan`, and as
     `acquit.spark.ledger.segments.read_events` for a segment whose seal does not follow."""
     found = SealBalance()
     before: Segment | None = None

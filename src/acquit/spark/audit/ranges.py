@@ -17,19 +17,19 @@ MESSAGE_ID: Final = "message_id"
 RANGE_BITS: Final = 20
 """Sequences in a range."""
 PREFIX_BITS: Final = 12
-"""Of the hash of a message id."""
+"""Bits of the hash of a message id that name its range."""
 _LOW: Final = (1 << 32) - 1
 
 
 def range_of(by: str) -> Column:
-    """Of a row's key; null where it has none."""
+    """Return the range of a row's key; null where it has none."""
     if by == SEQUENCE:
         return F.shiftright("key", RANGE_BITS)
     return F.when(F.col("key").isNotNull(), F.shiftrightunsigned(F.xxhash64("key"), 64 - PREFIX_BITS))
 
 
 def marked(rows: DataFrame, by: str, counts: Column) -> DataFrame:
-    """For each range: how many rows count, the two halves of the sum of their hashes, and how many rows do not count.
+    """Sum up each range: how many rows count, the two halves of the sum of their hashes, and how many do not count.
 
     Halves, because a sum of whole hashes leaves 64 bits, which Spark takes for an error."""
     digest = F.xxhash64("key")
@@ -66,8 +66,8 @@ def compared(ledger: DataFrame, other: DataFrame) -> DataFrame:
 
 
 def totals_of(sums: DataFrame) -> Row:
-    """How many `ranges` there are, how many are `differing`; rows that count in the `ledger` and on the `other` side,
-    and those without an identity (`nameless`)."""
+    """Return how many `ranges` there are, how many are `differing`; rows that count in the `ledger` and on the `other`
+    side, and those without an identity (`nameless`)."""
     return sums.agg(
         F.count("range").alias("ranges"),
         F.count_if("differs").alias("differing"),
@@ -78,5 +78,5 @@ def totals_of(sums: DataFrame) -> Row:
 
 
 def within(rows: DataFrame, ranges: DataFrame, by: str) -> DataFrame:
-    """Those of `rows` that are in one of `ranges`."""
+    """Return those of `rows` that are in one of `ranges`."""
     return rows.withColumn("range", range_of(by)).join(ranges, ["scope", "range"], "left_semi").drop("range")

@@ -61,7 +61,7 @@ from acquit.store.reading import FolderReader
 
 _OUTCOME: Final = "outcome"
 EXAMPLES_MAX: Final = 20
-"""Of each finding."""
+"""Examples of each finding, at most."""
 TAKEN: Final = ("ACCEPTED", "CONSUMED")
 """Outcomes whose messages a table is expected to have."""
 _BROADCAST_MAX: Final = 100_000
@@ -69,17 +69,17 @@ _BROADCAST_MAX: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileOptions(SparkAt):
-    """What to compare with what. Raises ConfigurationError for what cannot be."""
+    """Options of a reconciliation: what to compare with what. Raises ConfigurationError for options that cannot be."""
 
     audit: Path
     """Folder of the audit: absolute, seen by driver and executors."""
     queue: str
-    """Whose messages."""
+    """Queue whose messages are compared."""
     table: Path | None = None
     """Folder of a Delta table, or of Parquet files. This, or `receipts`."""
     receipts: Path | None = None
-    """What a producer wrote down: ``.csv`` with a header, ``.json`` or ``.jsonl`` with an object a line, ``.parquet``,
-    or a folder as `table`. A row for each send."""
+    """Receipts that a producer wrote down: ``.csv`` with a header, ``.json`` or ``.jsonl`` with an object a line,
+    ``.parquet``, or a folder as `table`. A row for each send."""
     broker: str | None = None
     """Beginning of the uuid of the broker; needed where the audit knows the queue of several and rows do not name
     theirs in a column `broker`."""
@@ -88,15 +88,15 @@ class ReconcileOptions(SparkAt):
     column: str | None = None
     """Name of that column on the other side, if it is another."""
     outcome: str | None = None
-    """Of receipts: the column that says how a send ended. By default `outcome`; without one, all were accepted."""
+    """Column of receipts that says how a send ended. By default `outcome`; without one, all were accepted."""
     taken: Sequence[str] = TAKEN
     """Outcomes in the ledger whose messages a table is expected to have."""
     since: datetime | None = None
-    """Only messages posted at that time or later are expected on the other side."""
+    """Time of posting from which on messages are expected on the other side."""
     until: datetime | None = None
-    """Only messages posted before that time are expected on the other side."""
+    """Time of posting before which messages are expected on the other side."""
     complete: bool = True
-    """Of receipts: they are of all who post to the queue. Else what they do not mention is nobody's concern."""
+    """True if the receipts are of all who post to the queue. Else messages that they do not mention are no finding."""
 
     def __post_init__(self) -> None:
         if (self.table is None) == (self.receipts is None):
@@ -121,7 +121,7 @@ class ReconcileOptions(SparkAt):
 
     @property
     def against(self) -> Against:
-        """What the other side is."""
+        """Kind of the other side."""
         return Against.TABLE if self.table is not None else Against.RECEIPTS
 
 
@@ -152,7 +152,7 @@ def reconcile(
 
 
 def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:
-    """Which brokers' queue is meant. Raises ConfigurationError where it is none."""
+    """Return the brokers whose queue is meant. Raises ConfigurationError where there is none."""
     of_queue = {row["broker"] for row in results.queues().to_pylist() if row["queue"] == options.queue}
     if not of_queue:
         raise ConfigurationError(f"the audit in {options.audit} knows no queue {options.queue}")
@@ -165,8 +165,8 @@ def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:
 
 
 def _identity_column(columns: Sequence[str], options: ReconcileOptions, brokers: Sequence[str]) -> str:
-    """What the other side's rows are matched by: `SEQUENCE` or `MESSAGE_ID`. Raises ConfigurationError where they have
-    no such column, or do not say of which broker they are, or lack the column of outcomes that was named."""
+    """Return what the other side's rows are matched by: `SEQUENCE` or `MESSAGE_ID`. Raises ConfigurationError where
+    they have no such column, or do not say of which broker they are, or lack the column of outcomes that was named."""
     order = (SEQUENCE, MESSAGE_ID) if options.table is not None else (MESSAGE_ID, SEQUENCE)
     by = options.by or next((name for name in order if name in columns), None)
     if by is None or (options.column or by) not in columns:
@@ -188,7 +188,7 @@ def _identity_column(columns: Sequence[str], options: ReconcileOptions, brokers:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What was written of messages that differ."""
+    """Messages that differ: where they were written, how many, and examples."""
 
     folder: str = ""
     """Below the audit's; "" where there is none."""
@@ -214,8 +214,8 @@ def journals_of(brokers: Iterable[BrokerState]) -> list[str]:
 
 
 def ids_known_since_us(folders: Iterable[str]) -> int:
-    """Of messages that were posted then or later (microseconds since the epoch, the broker's clock) the journals have
-    the ids; 0 where no segment is missing. Raises as `acquit.spark.ledger.chain.plan`."""
+    """Return the time from which on the journals have the ids of all messages that were posted (microseconds since the
+    epoch, the broker's clock); 0 where no segment is missing. Raises as `acquit.spark.ledger.chain.plan`."""
     segments = plan_segments(map(Path, folders))
     return max(
         (
@@ -364,7 +364,7 @@ class _Comparison:
         return rows.withColumn("scope", scope).drop("broker", "sequence", "origin")
 
     def _with_ids(self, rows: DataFrame) -> DataFrame:
-        """With the message ids of postings, and how many that repeated them were suppressed. A copy (a second
+        """Add the message ids of postings, and how many that repeated them were suppressed. A copy (a second
         subscription, a dead letter, what a transaction held) has the id of the message that it is a copy of."""
         folders = self._journals()
         ids = (
@@ -387,7 +387,7 @@ class _Comparison:
         return journals_of(broker for broker in self._results.brokers.values() if broker.store in self._brokers)
 
     def _ids_known(self) -> bool:
-        """Those of all postings that are compared: since `since`, where that is given."""
+        """True if the ids of all postings that are compared are known: since `since`, where that is given."""
         known_since_us = ids_known_since_us(self._journals())
         since = self._options.since
         return not known_since_us or (since is not None and round(since.timestamp() * 1e6) >= known_since_us)

@@ -1,4 +1,4 @@
-"""What a reconciliation found, and where it is kept: in the audit's folder, for the report and for whoever asks later.
+"""Result of a reconciliation, kept in the audit's folder, for the report and for whoever asks later.
 
 `reconciliations/<name>.json` has the counts and a bounded number of examples; all rows that differ are Parquet files in
 the folder that it names. One that is made again, of the same table and queue, takes the place of the one before.
@@ -22,20 +22,20 @@ from acquit.spark.files import write_whole
 FORMAT: Final = 1
 FOLDER: Final = "reconciliations"
 FINDINGS: Final = f"{FOLDER}/findings"
-"""With a hyphen and a name behind it: where rows that differ are."""
+"""Prefix of the folders of rows that differ; a hyphen and a name follow."""
 _ABANDONED_S: Final = 86_400
-"""What no reconciliation names is of one that was killed, when it is this old; or of one that is being made."""
+"""Seconds after which a folder that no reconciliation names is of one that was killed; before, one may be making it."""
 
 
 class Against(StrEnum):
-    """What the ledger was compared with."""
+    """Kind of other side that the ledger was compared with."""
 
     TABLE = "table"
     RECEIPTS = "receipts"
 
 
 class Finding(StrEnum):
-    """What is the matter with one message."""
+    """Kind of finding about one message."""
 
     MISSING = "missing"
     DOUBLED = "doubled"
@@ -76,21 +76,21 @@ MEANING: Final[Mapping[Finding, str]] = {
     Finding.IN_DOUBT_NOT_POSTED: "in doubt for the producer: it was not posted",
 }
 ANSWERS: Final = frozenset((Finding.IN_DOUBT_POSTED, Finding.IN_DOUBT_NOT_POSTED, Finding.LATER, Finding.EARLIER))
-"""These tell what was not known, or what cannot be; nothing is wrong with them."""
+"""Findings that tell what was not known, or what cannot be; nothing is wrong with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One message that differs."""
+    """Message that differs."""
 
     finding: Finding
     broker: str | None
     identity: str
-    """Its sequence or message id."""
+    """Sequence or message id."""
     ledger: str
-    """What the ledger has of it: outcomes and how often; "" for nothing."""
+    """State in the ledger: outcomes and how often; "" for nothing."""
     other: str
-    """What the other side has of it; "" for nothing."""
+    """State on the other side; "" for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +107,12 @@ class Reconciliation:
     """The column by which rows were matched: ``sequence`` or ``message_id``."""
     made_at_us: int
     ledger_rows: int
-    """What the other side was expected to have: accepted messages, or postings."""
+    """Messages that the other side was expected to have: accepted ones, or postings."""
     other_rows: int
     ranges: int
-    """How many ranges of identities were compared by count and sum."""
+    """Ranges of identities that were compared by count and sum."""
     ranges_differing: int
-    """In how many of them rows were looked at."""
+    """Ranges in which rows were looked at."""
     counts: Mapping[Finding, int] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
     findings: str = ""
@@ -121,17 +121,17 @@ class Reconciliation:
 
     @property
     def equal(self) -> bool:
-        """Do the two sides agree? `ANSWERS` do not count against them."""
+        """True if the two sides agree; `ANSWERS` do not count against them."""
         return not any(count for finding, count in self.counts.items() if finding not in ANSWERS)
 
     @property
     def differs(self) -> bool:
-        """Do they not? What is unmatched says neither."""
+        """True if the two sides differ; what is unmatched says neither."""
         return any(count for finding, count in self.counts.items() if finding not in {*ANSWERS, Finding.UNMATCHED})
 
     @property
     def name(self) -> str:
-        """Of its file: the same for the same comparison."""
+        """Name of its file: the same for the same comparison."""
         said = json.dumps([self.against, self.place, self.broker, self.queue])
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
@@ -145,8 +145,8 @@ def write_reconciliation(folder: Path, found: Reconciliation) -> Path:
 
 
 def replace_reconciliation(folder: Path, found: Reconciliation) -> None:
-    """As `write_reconciliation`, and delete the rows that an earlier one of the same comparison named, and those of
-    comparisons that were killed."""
+    """Write as `write_reconciliation`, and delete the rows that an earlier one of the same comparison named, and those
+    of comparisons that were killed."""
     before = read_reconciliations(folder)
     write_reconciliation(folder, found)
     replaced = {each.findings for each in before if each.name == found.name and each.findings}
@@ -158,8 +158,8 @@ def replace_reconciliation(folder: Path, found: Reconciliation) -> None:
 
 
 def read_reconciliations(folder: Path) -> list[Reconciliation]:
-    """Those of the audit in `folder`, newest first. Raises StoreCorrupt for a file that is none, and
-    ConfigurationError for one of a later version of acquit."""
+    """Return the reconciliations of the audit in `folder`, newest first. Raises StoreCorrupt for a file that is none,
+    and ConfigurationError for one of a later version of acquit."""
     found = [_read(path) for path in sorted((folder / FOLDER).glob("*.json"))]
     return sorted(found, key=lambda each: -each.made_at_us)
 

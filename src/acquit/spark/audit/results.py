@@ -68,7 +68,7 @@ class AuditResults:
 
     @property
     def brokers(self) -> dict[int, BrokerState]:
-        """By their numbers in this audit."""
+        """States of the brokers, by their numbers in this audit."""
         return {broker.number: broker for broker in self.entry.brokers}
 
     def queues(self) -> pa.Table:
@@ -93,7 +93,7 @@ class AuditResults:
         return tables.read(self.folder / self.entry.state["balance"], schema=balance.SCHEMA)
 
     def anomalies(self) -> pa.Table:
-        """Of all runs, oldest first."""
+        """Return the anomalies of all runs, oldest first."""
         return self._all("anomalies", anomalies.SCHEMA)
 
     def histories(self) -> pa.Table:
@@ -101,7 +101,7 @@ class AuditResults:
         return self._all("histories", histories.SCHEMA)
 
     def dead_letters(self) -> pa.Table:
-        """How many messages were dead-lettered, by queue, minute and reason; null where no reason is on record."""
+        """Count dead-lettered messages by queue, minute and reason; null where no reason is on record."""
         found = self._all("dead_letters", dead_letters.SCHEMA)
         keys = dead_letters.SCHEMA.names[:-1]
         summed = found.group_by(keys, use_threads=False).aggregate([("count", "sum")])
@@ -142,11 +142,11 @@ class AuditResults:
         return [self.folder / path for _, path in sorted(self.entry.open.items())]
 
     def closed(self, spark: SparkSession, *, day: str | None = None, broker: str | None = None) -> DataFrame | None:
-        """As a DataFrame, with the queues' names; None where there is no such message."""
+        """Return closed messages as a DataFrame, with the queues' names; None where there is none."""
         return self._frame(spark, self.closed_files(day=day, broker=broker))
 
     def open(self, spark: SparkSession) -> DataFrame | None:
-        """As a DataFrame, with the queues' names; None where no message is open."""
+        """Return open messages as a DataFrame, with the queues' names; None where there is none."""
         return self._frame(spark, self.open_files())
 
     def _frame(self, spark: SparkSession, paths: list[Path]) -> DataFrame | None:
@@ -181,7 +181,7 @@ def _numbers(ranges: list[list[int]]) -> list[int]:
 
 
 def _minutes(rows: Counters, brokers: dict[int, str], names: dict[tuple[int, int], str | None]) -> pa.Table:
-    """From counters in order of minute, broker, queue and code."""
+    """Return the table of minutes, from counters in order of minute, broker, queue and code."""
     new = np.ones(len(rows), np.bool_)
     for number, name in enumerate(("minute", "broker", "queue")):
         changed = rows[name][1:] != rows[name][:-1]

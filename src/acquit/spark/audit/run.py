@@ -45,7 +45,7 @@ _ANOMALIES_A_PIECE: Final = 1_000
 _POLL_S: Final = 0.5
 _TASKS_A_CORE: Final = 4
 _JOB_PROPERTIES: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
-"""What a job group sets, in a session that may be somebody's who has set it too."""
+"""Properties that a job group sets, in a session that may be somebody's who has set them too."""
 
 
 def audit(
@@ -80,7 +80,7 @@ def _check_into(into: Path) -> None:
 
 
 class _Run:
-    """One run."""
+    """Run of the audit."""
 
     def __init__(self, options: AuditOptions, on_progress: Callable[[AuditProgress], None]) -> None:
         self._options = options
@@ -213,7 +213,7 @@ class _Run:
     def _anomalies(
         self, session: SparkSession, plan: Plan, told: Told, opened: Mapping[int, str]
     ) -> tuple[list[AnomalyRow], Counter[str]]:
-        """Those that are kept as rows, the gravest first, and how many there are of each kind."""
+        """Return the anomalies that are kept as rows, the gravest first, and how many there are of each kind."""
         options = self._options
         rows, counts = told.anomalies(plan)
         closed = [file.path for entry in self._log.entries() for file in entry.added if file.table == "closed"]
@@ -233,7 +233,7 @@ class _Run:
     def _balance(
         self, plan: Plan, told: Told, opened: Mapping[int, str], totals: dict[int, BrokerTotals]
     ) -> list[QueueBalance]:
-        """Of all queues. Brings `totals` to the end of the run."""
+        """Balance all queues. Brings `totals` to the end of the run."""
         live, unknown = told.live(self._root, opened), told.unknown()
         rows: list[QueueBalance] = []
         for broker in plan.brokers:

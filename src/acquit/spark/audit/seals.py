@@ -22,7 +22,7 @@ Totals = dict[int, QueueTotals]
 
 
 def totals_of(events: Events) -> Totals:
-    """What these events do, by queue: as a seal counts."""
+    """Return what these events do, by queue: as a seal counts."""
     found: Totals = {}
     if not len(events):
         return found
@@ -38,14 +38,14 @@ def totals_of(events: Events) -> Totals:
 
 
 def differences(found: Totals, summary: Summary) -> list[str]:
-    """In what the events of a segment differ from what its seal says it did."""
+    """Return in what the events of a segment differ from what its seal says it did."""
     stated = {queue: row.here for queue, row in summary.rows.items()}
     return _differences(found, stated, "its events", "its seal")
 
 
 def chain_differences(before: Summary | None, summary: Summary) -> list[str]:
-    """In what a seal's sums over all differ from those of the seal before (None: there is no segment before) and what
-    its own segment did."""
+    """Return in what a seal's sums over all differ from those of the seal before (None: there is no segment before) and
+    what its own segment did."""
     expected: Totals = {}
     if before is not None:
         for queue, row in before.rows.items():
@@ -83,7 +83,7 @@ def _name(kind: int) -> str:
 
 
 def to_json(totals: Mapping[int, QueueTotals]) -> dict[str, Any]:
-    """Without volatile messages, of which nothing is known one by one."""
+    """Return totals as plain values, without volatile messages, of which nothing is known one by one."""
     return {str(queue): _json(row) for queue, row in totals.items()}
 
 
@@ -92,7 +92,7 @@ def _json(row: QueueTotals) -> list[Any]:
 
 
 def from_json(value: Mapping[str, Any]) -> Totals:
-    """What `to_json` gave."""
+    """Return the totals that `to_json` gave."""
     return {
         int(queue): QueueTotals(
             {int(kind): count for kind, count in counts.items()},

@@ -40,7 +40,7 @@ class Work:
 
     segment: Segment
     broker: int
-    """Its number in this audit."""
+    """Number of the broker in this audit."""
     before: Segment | None
     """The segment before it, where it can be read."""
     resumed: bool = False
@@ -48,26 +48,26 @@ class Work:
     skip: int = 0
     """Events that it folded."""
     digest: str = ""
-    """Of these."""
+    """Digest of these events."""
     at_start: bool = False
-    """What all before it had done is wanted: those segments cannot be read."""
+    """True if the totals of all segments before it are wanted: those cannot be read."""
     at_end: bool = False
-    """What all had done at its end is wanted."""
+    """True if the totals of all segments to its end are wanted."""
     known: frozenset[int] = frozenset()
     """Queues whose names are known."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Facts:
-    """What a run needs to know of a segment that it folded."""
+    """Facts that a run needs to know of a segment that it folded."""
 
     broker: int
     number: int
     events: int
     folded: int
-    """Of these, by this run."""
+    """Events that this run folded."""
     digest: str
-    """Of all its events, where it is open; else ""."""
+    """Digest of all its events, where it is open; else ""."""
     sealed: bool
     first_us: int = 0
     last_us: int = 0
@@ -75,7 +75,7 @@ class Facts:
     """Least and greatest sequence that entered a queue; 0: none did."""
     entered_max: int = 0
     created_us: int = 0
-    """When it was begun."""
+    """Time at which it was begun."""
     unclean: bool = False
     """A run of the broker begins here, and the one before was not stopped in order."""
     start: dict[str, Any] | None = None
@@ -89,7 +89,7 @@ class Facts:
     queues: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Names and addresses of queues that it declares."""
     backward_us: int = 0
-    """By how much the clock went back, where that shows in the order of events."""
+    """Microseconds by which the clock went back, where that shows in the order of events."""
     backward_messages: int = 0
     """Messages whose own events go back."""
     letters: list[Letters] = field(default_factory=list)
@@ -99,12 +99,12 @@ class Facts:
     """Anomalies by kind, those included that no row tells of."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the facts as plain values."""
         return asdict(self) | {"anomalies": [list(row) for row in self.anomalies]}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Facts:
-        """What `to_json` gave, by way of JSON."""
+        """Return the facts that `to_json` gave, by way of JSON."""
         changed = {
             "queues": {int(number): (name, address) for number, (name, address) in value["queues"].items()},
             "anomalies": [AnomalyRow(*row) for row in value["anomalies"]],
@@ -163,12 +163,12 @@ def fold(work: Work, verify: Verify, anomalies_max: int) -> Folded:
 
 
 def digest_of(events: Events) -> str:
-    """Of these events, in this order."""
+    """Return the digest of these events, in this order."""
     return hashlib.blake2b(np.ascontiguousarray(events).tobytes(), digest_size=16).hexdigest()
 
 
 def _seals(work: Work) -> tuple[Summary | None, Summary | None]:
-    """Its own, and that of the segment before."""
+    """Return the summary of the segment's own seal, and of the segment before; None where there is none."""
 
     def read(segment: Segment) -> Summary:
         if segment.summary is not None:

@@ -104,7 +104,7 @@ def _late_task(part: tuple[Work, int], verify: Verify, most: int) -> Iterator[pa
 def _lives(
     session: SparkSession, keys: set[Key], stores: dict[int, str], closed: Sequence[Path], opened: Sequence[Path]
 ) -> Counter[Key]:
-    """How many closed and open lives each of these messages has."""
+    """Count the closed and open lives that each of these messages has."""
     numbers = {store: number for number, store in stores.items()}
     wanted = {(stores[broker], queue, sequence) for broker, queue, sequence in keys}
     files = [*closed, *opened]

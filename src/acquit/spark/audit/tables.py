@@ -48,10 +48,10 @@ class DataFile:
     rows: int
     bytes: int
     day: str = ""
-    """Of `closed`: 2026-01-31."""
+    """Day of the retirements in a file of `closed`: 2026-01-31."""
     broker: str = ""
     bucket: int = -1
-    """Of `open`."""
+    """Bucket of a file of `open`."""
 
 
 def write(
@@ -119,7 +119,7 @@ def _times(lives: Lives, name: str, known: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def closed_table(lives: Lives, broker: str) -> pa.Table:
-    """As the table `closed` has them."""
+    """Return lives as the table `closed` has them."""
     entered = lives["entered"] != 0
     return pa.table(
         {
@@ -151,7 +151,7 @@ def _known(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def open_table(lives: Lives, brokers: dict[int, str]) -> pa.Table:
-    """As the table `open` has them, with all that is needed to go on."""
+    """Return lives as the table `open` has them, with all that is needed to go on."""
     entered = lives["entered"] != 0
     numbers = sorted(brokers)
     place = np.searchsorted(np.array(numbers, np.uint16), lives["broker"]).astype(np.int32)
@@ -217,12 +217,12 @@ def open_lives(path: Path) -> Lives:
 
 
 def live_metadata(live: Mapping[str, list[int]]) -> dict[bytes, bytes]:
-    """What `live_of` reads, for `write`."""
+    """Return the metadata that `live_of` reads, for `write`."""
     return {LIVE_KEY: json.dumps(live).encode()}
 
 
 def live_of(path: Path) -> dict[str, list[int]]:
-    """What a file of `open` says of itself: for each broker and queue, how many, and the sum of their hashes."""
+    """Return what a file of `open` says of itself: for each broker and queue, how many, and the sum of their hashes."""
     with _whole(path):
         metadata = pq.read_metadata(path).metadata or {}
     found: dict[str, list[int]] = json.loads(metadata[LIVE_KEY])
@@ -230,12 +230,12 @@ def live_of(path: Path) -> dict[str, list[int]]:
 
 
 def counter_table(counters: Counters) -> pa.Table:
-    """As they are."""
+    """Return counters as a table, column by column."""
     return pa.table({name: pa.array(np.ascontiguousarray(counters[name])) for name in _COUNTER_FIELDS})
 
 
 def read_counters(path: Path) -> Counters:
-    """As they were written."""
+    """Return the counters of a file, as they were written."""
     table = read(path)
     counters = np.zeros(table.num_rows, COUNTER)
     for name in _COUNTER_FIELDS:

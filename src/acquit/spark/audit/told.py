@@ -1,4 +1,4 @@
-"""What the tasks of a run told the driver, and what follows from it without a look elsewhere."""
+"""Results that the tasks of a run told the driver, and what follows from them without a look elsewhere."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Told:
     """See the module's text."""
 
     segments: list[Facts] = field(default_factory=list)
-    """In the journals' order."""
+    """Facts of segments, in the journals' order."""
     buckets: list[BucketFacts] = field(default_factory=list)
     files: list[DataFile] = field(default_factory=list)
-    """That tasks wrote."""
+    """Files that tasks wrote."""
     shuffled_bytes: int = 0
 
     @classmethod
     def of(cls, rows: pa.Table) -> Told:
-        """From the rows of `jobs.RESULT`."""
+        """Read the results in rows of `jobs.RESULT`."""
         told = cls()
         for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"].to_pylist(), strict=True):
             value = json.loads(payload)
@@ -59,7 +59,7 @@ class Told:
         return found
 
     def live(self, root: Path, opened: Mapping[int, str]) -> dict[int, dict[int, list[int]]]:
-        """By broker and queue: how many messages are open, and the sum of their hashes. `opened`: as above."""
+        """Count the open messages by broker and queue, with the sum of their hashes. `opened`: as above."""
         written = {bucket.bucket: bucket.live for bucket in self.buckets if bucket.opened}
         left = (tables.live_of(root / path) for bucket, path in opened.items() if bucket not in written)
         return live_by_broker([*written.values(), *left])
@@ -87,7 +87,7 @@ class Told:
         return rows + notes, counts
 
     def _backward(self) -> Iterator[AnomalyRow]:
-        """One for each segment in which the clock went back, or messages' events do."""
+        """Yield a row for each segment in which the clock went back, or messages' events do."""
         segments = {(facts.broker, facts.number): facts for facts in self.segments}
         messages = Counter({key: facts.backward_messages for key, facts in segments.items()})
         for bucket in self.buckets:
@@ -118,5 +118,5 @@ def _hole(hole: Hole) -> AnomalyRow:
 
 
 def _about(broker: int, kind: Anomaly, text: str, segment: int, time_us: int) -> AnomalyRow:
-    """About no message, but a segment."""
+    """Return a row that is about a segment, and no message."""
     return AnomalyRow(broker, 0, 0, kind.value, text, segment, time_us)
