@@ -1,4 +1,4 @@
-"""Which segments a data folder has, had, or should have, and what the hash chain says that each must be.
+"""Segments of a data folder: which it has, had, or should have, and what the hash chain says that each must be.
 
 Each header names length and SHA-256 of the segment before. So a closed segment is what its successor says, and planning
 a read costs one page of each segment; of the newest, which nothing names, planning reads the valid bytes once and
@@ -36,14 +36,14 @@ from acquit.store.segment import (
 
 
 class State(StrEnum):
-    """Of a segment."""
+    """State of a segment."""
 
     OPEN = "open"
     """The newest: what is valid of it."""
     CLOSED = "closed"
     ARCHIVED = "archived"
     DELETED = "deleted"
-    """By retention, which is on record."""
+    """Deleted by retention, which is on record."""
     MISSING = "missing"
 
 
@@ -52,27 +52,27 @@ READABLE = frozenset((State.OPEN, State.CLOSED, State.ARCHIVED))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One segment of one broker, as planned."""
+    """Segment of one broker, as planned."""
 
     folder: Path
     store: UUID
     number: int
     state: State
     length: int = 0
-    """Of its valid bytes; 0 where nothing says it: its successor is missing. Then it is read to its seal."""
+    """Length of its valid bytes; 0 where nothing says it: its successor is missing. Then it is read to its seal."""
     sha256: bytes = b""
-    """Of its valid bytes; b"" where nothing says it."""
+    """SHA-256 of its valid bytes; b"" where nothing says it."""
     seal_at: int = 0
     """Offset of the seal, where it is closed."""
     header: SegmentHeader | None = None
     """None where nothing of it is left."""
     seal: Seal | None = None
-    """As far as it was asked for, and is there."""
+    """Seal, as far as it was asked for, and is there."""
     summary: Summary | None = None
 
     @property
     def path(self) -> Path:
-        """Where it was when the read was planned."""
+        """Path that it had when the read was planned."""
         part = "archive" if self.state in (State.ARCHIVED, State.DELETED) else "journal"
         return self.folder / part / f"{self.number:020}{STUB if self.state is State.DELETED else SEGMENT}"
 
@@ -85,7 +85,7 @@ class Segment:
         return StoreError(f"segment {self.number} of {self.folder} was deleted since the read was planned: load again")
 
     def may_hold(self, since_us: int | None, until_us: int | None) -> bool:
-        """May there be an event of this time in it, as far as its seal is known?"""
+        """True if there may be an event of this time in it, as far as its seal is known."""
         if self.summary is None:
             return True
         if self.summary.events == 0 or self.summary.first_us == NEVER_US:
@@ -117,7 +117,7 @@ def plan(folders: Iterable[Path], *, seals: bool = False) -> list[Segment]:
 
 
 def plan_folder(folder: Path, *, seals: bool = False) -> list[Segment]:
-    """As `plan`, of one folder."""
+    """Return the segments of one folder, as `plan` does of several."""
     reader = FolderReader(folder)
     contents = reader.contents()
     store = contents.identity.store
@@ -163,7 +163,7 @@ def _with_seal(segment: Segment, seal: Seal | None) -> Segment:
 
 
 def _newest(reader: FolderReader, segment: Segment) -> Segment:
-    """Its valid bytes as they now are: up to the last whole batch, or the seal of a clean stop."""
+    """Pin its valid bytes as they now are: up to the last whole batch, or the seal of a clean stop."""
     try:
         opened = reader.open(segment.number, hashing=True)
     except KeyError:
@@ -232,7 +232,7 @@ def _header(reader: FolderReader, segment: Segment) -> SegmentHeader:
 
 
 def _deleted_through(reader: FolderReader, numbers: Iterable[int]) -> int:
-    """Up to which segment retention deleted, as the newest record of a deletion in these segments says; 0: none."""
+    """Return the last segment that retention deleted, by the newest record of a deletion in these segments; 0: none."""
     for number in sorted(numbers, reverse=True):
         last = 0
         with contextlib.suppress(KeyError), reader.open(number) as segment:

@@ -25,7 +25,7 @@ from acquit.spark.ledger.options import FORMAT_NAME, LedgerOptions, Table
 from acquit.spark.ledger.segments import CAUSES, KINDS, Details, Events, id_text, read_events
 
 ROWS: Final = 65_536
-"""In a batch."""
+"""Rows in a batch, at most."""
 _TEXT: Final = pa.string()
 _TIME: Final = pa.timestamp("us", "UTC")
 _LONG: Final = pa.int64()
@@ -52,12 +52,12 @@ class Labels:
 
     @classmethod
     def of(cls, names: dict[int, str]) -> Labels:
-        """By number."""
+        """Return the labels of these numbers."""
         numbers = sorted(names)
         return cls(np.array(numbers, np.int64), pa.array([names[number] or None for number in numbers] + [None], _TEXT))
 
     def places(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Where the text of each value is in `texts`; of one that has none, the last place, which is null."""
+        """Return the place of each value's text in `texts`; of one that has none, the last place, which is null."""
         absent = len(self.numbers)
         if not absent:
             return np.zeros(len(values), np.int64)
@@ -79,12 +79,12 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What all chunks of a segment share."""
+    """State that all chunks of a segment share."""
 
     segment: Segment
     details: Details
     labels: dict[str, Labels] = field(default_factory=dict)
-    """By the column that they are for."""
+    """Labels by the column that they are for."""
     constants: dict[object, pa.Array] = field(default_factory=dict)
     """Columns that are the same in all rows, of the longest chunk so far."""
 
@@ -97,7 +97,7 @@ class Chunk:
     events: Events
     index: npt.NDArray[np.int64]
     places: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    """By field: where its values are among their labels, which is the same for all columns of the field."""
+    """Places of each field's values among their labels, by field; they are the same for all columns of the field."""
 
     def long(self, name: str) -> pa.Array:
         """A field as BIGINT."""
@@ -114,7 +114,7 @@ class Chunk:
         return pa.array(values, mask=absent if where is None else absent | ~where)
 
     def kind_is(self, *kinds: EventKind) -> npt.NDArray[np.bool_]:
-        """Which are of these kinds."""
+        """Return which events are of these kinds."""
         return np.isin(self.events["kind"], np.array(kinds, np.uint8))
 
     def flag(self, flag: EventFlag) -> pa.Array:
@@ -122,7 +122,7 @@ class Chunk:
         return pa.array(self.events["flags"] & np.uint8(flag) != 0)
 
     def label(self, column: str, name: str) -> pa.Array:
-        """What the numbers of a field stand for."""
+        """Return the texts that the numbers of a field stand for."""
         labels = self.whole.labels[column]
         if name not in self.places:
             self.places[name] = labels.places(self.events[name])
@@ -137,7 +137,7 @@ class Chunk:
         return held.slice(0, rows)
 
     def looked_up(self, values: dict[int, T], read: Callable[[T], object], type_: pa.DataType) -> pa.Array:
-        """From details: null where there are none."""
+        """Return a value of details for each event, null where there is none."""
         found = (values.get(at) for at in self.index.tolist())
         return pa.array([None if value is None else read(value) for value in found], type_)
 
@@ -151,12 +151,12 @@ class Field(NamedTuple, Generic[C]):
     name: str
     type: pa.DataType
     make: Callable[[C], Any]
-    """Of an event column, the array from a chunk; of a column of segments, the value from a segment."""
+    """Maker of an event column's array from a chunk, or of a segment column's value from a segment."""
     meaning: str
 
     @property
     def spark_type(self) -> str:
-        """As DDL has it."""
+        """Spark type, as DDL has it."""
         return _SPARK[self.type]
 
 
@@ -318,7 +318,7 @@ def fields_of(options: LedgerOptions) -> tuple[Field[Any], ...]:
 
 
 def ddl(fields: Iterable[Field[Any]]) -> str:
-    """As Spark's DDL."""
+    """Return the columns as Spark's DDL."""
     return ", ".join(f"`{column.name}` {column.spark_type}" for column in fields)
 
 
@@ -386,7 +386,7 @@ def event_rows(segment: Segment, options: LedgerOptions, schema: pa.Schema) -> I
 
 
 def _names(segment: Segment, events: Events, schema: pa.Schema, options: LedgerOptions) -> Names:
-    """Of what occurs in the events, as far as a column or an option needs it."""
+    """Return the names of what occurs in the events, as far as a column or an option needs them."""
     queues: set[int] = set()
     actors: set[int] = set()
     if options.queues is not None or not {"queue", "address"}.isdisjoint(schema.names):

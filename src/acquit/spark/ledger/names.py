@@ -1,4 +1,4 @@
-"""What the numbers of queues and links stand for, as of a segment.
+"""Names of queues and links: what their numbers stand for, as of a segment.
 
 Numbers are declared by QUEUE and ACTOR records and never reused. What a segment does not declare itself was declared
 before it, and not arbitrarily long before: when a segment leaves the recovery set, what is still in use of it has been
@@ -28,7 +28,7 @@ from acquit.store.record import StoreKind, split_events
 from acquit.store.segment import SegmentHeader, decode_left
 
 _MARK: Final = bytes((1, 0, 0)) + bytes(16)
-"""What follows the kind in each of these records: version 1, no flags, an event without sequence and origin."""
+"""Bytes behind the kind in each of these records: version 1, no flags, an event without sequence and origin."""
 _KEPT: Final = 512
 
 
@@ -49,7 +49,7 @@ class ActorName(NamedTuple):
 
 @dataclass(slots=True)
 class Names:
-    """What one segment declares, or what is known at one."""
+    """Names that one segment declares, or that are known at one."""
 
     queues: dict[int, QueueName] = field(default_factory=dict)
     actors: dict[int, ActorName] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Names:
 
 
 _kept: OrderedDict[tuple[UUID, int, int], Names] = OrderedDict()
-"""By store, number and epoch."""
+"""Names that closed segments declare, by store, number and epoch."""
 
 
 def names_at(segment: Segment, queues: set[int], actors: set[int]) -> Names:
@@ -98,8 +98,8 @@ def names_at(segment: Segment, queues: set[int], actors: set[int]) -> Names:
 
 
 def declared_at(segment: Segment) -> Names:
-    """What this segment itself declares; free of cost where this process has just read all of it. Raises StoreError
-    where it is not there any more, StoreFailed, StoreCorrupt."""
+    """Return what this segment itself declares; free of cost where this process has just read all of it. Raises
+    StoreError where it is not there any more, StoreFailed, StoreCorrupt."""
     declared = _declared(FolderReader(segment.folder), segment.number)
     if declared is None:
         raise segment.gone()
@@ -116,7 +116,7 @@ def _take(found: Names, declared: Names, queues: set[int], actors: set[int]) -> 
 
 
 def _declared(reader: FolderReader, number: int) -> Names | None:
-    """What a segment declares; None where it is not there any more."""
+    """Return what a segment declares; None where it is not there any more."""
     try:
         opened = reader.open(number)
     except KeyError:

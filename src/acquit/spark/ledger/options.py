@@ -21,21 +21,21 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Table(StrEnum):
-    """What a row is."""
+    """Table to read: what a row is."""
 
     EVENTS = "events"
     SEGMENTS = "segments"
 
 
 class Missing(StrEnum):
-    """What a gap in the chain does to a read of events."""
+    """Effect of a gap in the chain on a read of events."""
 
     FAIL = "fail"
     ALLOW = "allow"
 
 
 class Verify(StrEnum):
-    """What is held to the hash chain before a row is given out."""
+    """Depth of the check against the hash chain before a row is given out."""
 
     FULL = "full"
     """Every byte of the segment."""
@@ -82,7 +82,7 @@ class LedgerOptions:
 
 
 class Option(NamedTuple):
-    """One option: its name, the field that holds it, how it is read (ValueError where it cannot be)."""
+    """Option: its name, the field that holds it, how it is read (ValueError where it cannot be)."""
 
     name: str
     field: str

@@ -42,12 +42,12 @@ _HALF: Final = np.uint64(32)
 
 
 def entering(events: Events) -> Mask:
-    """Which enter a queue."""
+    """Return which events bring a message into a queue."""
     return _of_kinds(events, EventKind.POSTED, EventKind.ACCEPTED)
 
 
 def retiring(events: Events) -> Mask:
-    """Which leave one for good."""
+    """Return which events take a message out of its queue for good."""
     return _of_kinds(events, EventKind.ACCEPTED, EventKind.ACQUIRED)
 
 
@@ -59,7 +59,7 @@ def _of_kinds(events: Events, first: EventKind, end: EventKind) -> Mask:
 
 @dataclass(slots=True)
 class Details:
-    """What records say beside their events, by the index of the event in the segment."""
+    """Details that records say beside their events, by the index of the event in the segment."""
 
     postings: dict[int, Posting] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -159,7 +159,7 @@ def _from_side_file(reader: FolderReader, segment: Segment) -> Events | None:
 
 
 def agrees(events: Events, summary: Summary) -> bool:
-    """Have these events the counts, the times and the sums that the seal has of its segment's?"""
+    """True if these events have the counts, the times and the sums that the seal has of its segment's."""
     if len(events) != summary.events:
         return False
     stated = {
@@ -186,7 +186,7 @@ def message_sum(rows: npt.NDArray[np.void]) -> int:
 
 
 def sums_by(rows: npt.NDArray[np.void], keys: npt.NDArray[Any]) -> dict[int, tuple[int, int]]:
-    """By key: how many rows, and the `message_sum` of these."""
+    """Return for each key how many rows it has, and the `message_sum` of these."""
     if not len(rows):
         return {}
     order = np.argsort(keys, kind="stable")
@@ -204,8 +204,8 @@ def sums_by(rows: npt.NDArray[np.void], keys: npt.NDArray[Any]) -> dict[int, tup
 def _hash_words(
     sequences: npt.NDArray[np.uint64], crc: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]
 ) -> Iterator[tuple[npt.NDArray[np.uint64], int]]:
-    """What each message's hash is the sum of, each shifted by so many bits. In halves of 32 bits, whose products fit 64
-    and whose sums, of as many rows as fit into memory, do as well."""
+    """Yield what each message's hash is the sum of, each to be shifted by so many bits. In halves of 32 bits, whose
+    products fit 64 and whose sums, of as many rows as fit into memory, do as well."""
     low, high = sequences & _LOW, sequences >> _HALF
     yield low, 64
     yield high, 96
@@ -217,7 +217,7 @@ def _hash_words(
 
 
 def id_text(value: MessageId | None) -> str | None:
-    """As the format `acquit` writes ids: a uuid in its usual form, a number in decimal, binary in hex."""
+    """Return an id as the format `acquit` writes it: a uuid in its usual form, a number in decimal, binary in hex."""
     return value.hex() if isinstance(value, bytes) else None if value is None else str(value)
 
 

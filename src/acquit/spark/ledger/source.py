@@ -41,7 +41,7 @@ class LedgerDataSource(DataSource):
 
 
 class SegmentPartition(InputPartition):
-    """One segment whose events are to be read, or all segments that are to be listed."""
+    """Segment whose events are to be read, or all segments that are to be listed."""
 
     def __init__(self, segments: list[Segment]) -> None:
         super().__init__(segments)
@@ -56,8 +56,8 @@ class LedgerReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """One for each segment that may hold what is asked for. Raises as `acquit.spark.ledger.chain.plan`, and
-        StoreCorrupt for a gap where `missing` is `fail`."""
+        """Return a partition for each segment that may hold what is asked for. Raises as
+        `acquit.spark.ledger.chain.plan`, and StoreCorrupt for a gap where `missing` is `fail`."""
         return [SegmentPartition(segments) for segments in planned(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
