@@ -68,14 +68,14 @@ class Chart:
 
     title: str
     unit: str
-    """What the vertical axis counts."""
+    """Quantity on the vertical axis."""
     summary: str
     picture: Markup | None = None
     """None where there is nothing to draw."""
     interval: str = ""
-    """For how long each value stands."""
+    """Interval that each value stands for."""
     names: tuple[str, ...] = ()
-    """Those of its lines or areas, in the order of their colours."""
+    """Names of its lines or areas, in the order of their colours."""
     areas: bool = False
 
 

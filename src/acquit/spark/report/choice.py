@@ -1,4 +1,4 @@
-"""What of an audit a page is about."""
+"""Part of an audit that a page is about."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Choice:
     queues: Sequence[str] = ()
     """Patterns with ``*`` and ``?``; none: all."""
     top: int = 12
-    """How many queues have charts."""
+    """Queues that have charts, at most."""
     made_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def takes(self, *, broker: str | None = None, queue: str | None = None) -> bool:
@@ -31,7 +31,7 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """What is chosen, for people; "" for all."""
+        """Choice in words, for people; "" for all."""
         chosen = {"brokers": self.brokers, "queues": self.queues}
         return " and ".join(f"{what} {', '.join(which)}" for what, which in chosen.items() if which)
 

@@ -1,4 +1,4 @@
-"""What ought not to be: anomalies by kind, with the histories of the messages that they name."""
+"""Anomalies by kind, with the histories of the messages that they name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acquit.spark.report.said import AnomalyKind, Mood
 from acquit.spark.report.tables import Row, rows_of
 
 ANOMALIES_MAX: Final = 50
-"""Of one kind that are shown."""
+"""Anomalies of one kind that are shown, at most."""
 
 MEANINGS: Final[Mapping[str, str]] = {
     Anomaly.RETIRED_WITHOUT_POSTING: "left a queue that it never entered, as far as the journal goes",

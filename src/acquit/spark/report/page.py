@@ -1,4 +1,4 @@
-"""What the page says, before anyone says how it looks: tables of an audit in, plain values for the template out.
+"""Content of the page, before anyone says how it looks: tables of an audit in, plain values for the template out.
 
 A page answers in the order in which it is asked: does it balance; if not, where; and what went on. So the verdict comes
 first, then what contradicts it (queues that do not balance, anomalies, reconciliations that differ), and of queues

@@ -19,7 +19,7 @@ from acquit.spark.report.tables import DEAD, ENTERED, RETIRED, Key, Row
 ROWS_MAX: Final = 1_000
 """Queues of one broker in its table."""
 REASONS_MAX: Final = 5
-"""Of dead letters, in one chart; what is left is summed."""
+"""Reasons of dead letters in one chart; what is left is summed."""
 _COUNTS: Final = ("entered", "retired", "live", "live_by_seal", *ENTERED, *RETIRED)
 _UNKNOWN: Final[Row] = {
     **dict.fromkeys(_COUNTS),
@@ -34,7 +34,7 @@ class Sources:
 
     minutes: Minutes
     balance: Mapping[tuple[str, ...], Row]
-    """By broker and queue, and by broker."""
+    """Balances by broker and queue, and by broker."""
     dead_letters: pd.DataFrame
 
     @classmethod
@@ -129,7 +129,7 @@ _WITHOUT_ERROR: Final = {
     "RELEASED": "released too often",
     "MODIFIED": "too many attempts, the last one failed",
 }
-"""By cause."""
+"""Cause of dead letters: its words where no condition was given."""
 
 
 def _reason(cause: str, condition: str) -> str:

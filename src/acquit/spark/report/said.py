@@ -1,4 +1,4 @@
-"""What the page says, as plain values for the template. Rows are those of the audit's tables, with what they lack."""
+"""Content of the page, as plain values for the template. Rows are those of the audit's tables, with what they lack."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BrokerSection:
     name: str
     folder: str
     account: Row
-    """Of all its queues."""
+    """Account of all its queues."""
     rows: list[Row]
     rows_left_out: int
     sections: list[Row]
@@ -78,4 +78,4 @@ class Page:
     reconciliations: list[Reconciliation]
     coverage: list[Row]
     left_out: str
-    """What was filtered away; "" for nothing."""
+    """Sentences about what the page leaves out; "" for nothing."""

@@ -70,7 +70,7 @@ class Axis:
 
     @property
     def edges(self) -> npt.NDArray[np.datetime64]:
-        """Where intervals begin, and the last ends."""
+        """Times at which intervals begin, and the last ends."""
         return (self.start_us + self.step_us * np.arange(self.count + 1)).astype("datetime64[us]")
 
 
@@ -90,14 +90,14 @@ class Series:
 
     axis: Axis
     counts: pd.DataFrame
-    """By interval; `entered` and `retired` are sums of the others."""
+    """Counts by interval; `entered` and `retired` are sums of the others."""
     depth: Doubles
     """The highest of each interval."""
     depth_last: int
     latency: Spread
-    """From posting to retirement."""
+    """Time from posting to retirement."""
     wait: Spread
-    """From posting to the first acquisition."""
+    """Time from posting to the first acquisition."""
 
 
 class Minutes:
@@ -122,7 +122,7 @@ class Minutes:
         self._axes = {broker: Axis.over(int(first), int(last)) for broker, first, last in spans.itertuples()}
         moved = queues[["entered", "retired"]].sum().sum(axis=1)
         self.traffic: dict[Key, int] = {key: int(count) for key, count in moved.items()}
-        """How much entered and was retired, for each queue that has a minute."""
+        """Messages that entered and were retired, added up, for each queue that has a minute."""
 
     def series(self, name: tuple[str, ...], live: int | None) -> Series | None:
         """Return those of a broker and queue, or of all queues of a broker together; None where there is no minute.

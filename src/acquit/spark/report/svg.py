@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 THEME: Final = {f"#0a0a{at:02}": f"var(--{name})" for at, name in enumerate("muted grid s1 s2 s3 s4 s5 s6".split())}
 MUTED, GRID, *SERIES = THEME
 _LEFT_OUT: Final = re.compile(r' (?:id|clip-path)="[^"]*"|\bfont[a-z-]*:[^;"]*;?\s?|\s+(?=["<])|\n')
-"""Nothing refers to an id but clips, and all is drawn inside its axes; fonts are those of the page."""
+"""Parts of an SVG to leave out: only clips refer to an id, and all is drawn inside its axes; the page has fonts."""
 _COLOUR: Final = re.compile("|".join(THEME))
 _LONG_NUMBER: Final = re.compile(r"(?<![>\d.-])-?\d+\.\d{2,}")
-"""In an attribute, and not in a text."""
+"""Number of two decimals or more in an attribute, and not in a text."""
 
 
 def inline(figure: Figure) -> Markup:

@@ -1,4 +1,4 @@
-"""What the page is made of: the small tables of an audit."""
+"""Tables that the page is made of: the small ones of an audit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acquit.ledger.events import ENTERING, RETIRING
 from acquit.spark.audit.results import AuditResults
 
 AuditTables: TypeAlias = Mapping[str, pa.Table]
-"""By the names of `TABLES`."""
+"""Tables by the names of `TABLES`."""
 Key: TypeAlias = tuple[str, str]
 """Broker and queue."""
 Row: TypeAlias = dict[str, Any]
