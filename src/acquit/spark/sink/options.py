@@ -29,14 +29,14 @@ _OTHERS: Final = frozenset(("checkpointlocation",))
 
 
 class Guarantee(StrEnum):
-    """How often a row may be posted."""
+    """Guarantee of how often a row is posted."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
 class Rejected(StrEnum):
-    """What becomes of the query when a row cannot be posted."""
+    """Fate of the query when a row cannot be posted."""
 
     FAIL = "fail"
     SKIP = "skip"

@@ -65,7 +65,7 @@ _ID_TOLD_MAX: Final = 300
 """Characters of a row's id in what is told: an id may be as long as a body. More than those of our own ids."""
 
 _DURABLE: Final = b"\x41"
-"""In a header, behind the list's constructor."""
+"""Encoding of true as a header's field `durable`, behind the list's constructor."""
 _ARTEMIS: Final = "apache-activemq-artemis"
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_MAX_S: Final = 2.0
@@ -77,7 +77,7 @@ _OTHERS: Final = "they are others, come in another order, or go to another addre
 
 
 class Mechanism(Enum):
-    """How the broker tells rows that were posted before."""
+    """Means by which the broker recognises rows that were posted before."""
 
     MARK = "the sender's mark"
     IDS = "ids in _AMQ_DUPL_ID"
@@ -85,7 +85,7 @@ class Mechanism(Enum):
 
 
 class Origin(NamedTuple):
-    """Whose rows these are."""
+    """Origin of a task's rows: the query or run, its batch and its partition."""
 
     name: str | None
     """The query's id, or of a batch write its run id; None: a batch write without."""
@@ -97,22 +97,22 @@ class Origin(NamedTuple):
         return f"{self.name or 'unnamed'}:{self.batch}:{self.partition}:{index}"
 
     def row(self, index: int, identity: str) -> str:
-        """For messages to people."""
+        """Return what a row is called in messages to people."""
         return f"row {index} of partition {self.partition}, batch {self.batch} (id {identity:.{_ID_TOLD_MAX}})"
 
 
 class Row(NamedTuple):
-    """One that is to be posted."""
+    """Row that is to be posted."""
 
     number: int
-    """Its index within its partition, as the rows come."""
+    """Index of the row within its partition, as the rows come."""
     identity: str
     header: bytes
     rest: bytes
 
 
 class Posted(NamedTuple):
-    """What became of the rows of one task."""
+    """Result of posting the rows of one task."""
 
     written: int
     suppressed: int | None
@@ -135,7 +135,7 @@ class _Sending:
 def choose_mechanism(
     options: SinkOptions, *, named: bool, product: str, marks: bool, acquit: bool, partition: int
 ) -> Mechanism:
-    """How rows are told again on this broker. Raises ConfigurationError where exactly-once cannot be had.
+    """Return how this broker recognises repeated rows. Raises ConfigurationError where exactly-once cannot be had.
 
     `named`: the rows have a place that is the same when they are made again (a streaming query, a run id). `product` is
     what the broker says it is, `marks` whether it offers marks.
@@ -175,9 +175,9 @@ class Poster:
         self._pending: deque[_Sending] = deque()
         self._pending_bytes = 0
         self._under_way = 0
-        """How many of what is pending have been sent on the link that there is: the first so many."""
+        """Pending rows that have been sent on the link that there is: the first so many."""
         self._window = options.in_flight_max
-        """How many may be."""
+        """Rows that may be pending, at most."""
         self._written = self._suppressed = self._rejected = 0
         self._rejections: list[str] = []
         # Rows say their own addresses; that of the option is the same for all, and they are not posted to another.
@@ -190,7 +190,7 @@ class Poster:
         self._stalled_since: float | None = None
         self._pause_s = _PAUSE_FIRST_S
         self._session: Session | None = None
-        """Of this connection, for every link there: a connection has so many channels."""
+        """Session of this connection, for every link there: a connection has so many channels."""
         self._sender: Sender | None = None
         self._connection: Connection = connect_patiently(options)
         try:
@@ -301,7 +301,7 @@ class Poster:
             )
 
     def _posted_before(self, index: int) -> bool:
-        """Is it left out? An earlier attempt has posted it, and the broker says so."""
+        """True if the row is left out: an earlier attempt has posted it, and the broker says so."""
         if self._resume_at is None:
             return False
         self._suppressed += 1
@@ -353,7 +353,7 @@ class Poster:
             self._go_on_after(error)
 
     def _start_pending(self) -> None:
-        """So many as there is room for in the window."""
+        """Send as many pending rows as there is room for in the window."""
         while self._under_way < min(len(self._pending), self._window):
             sending = self._pending[self._under_way]
             try:
@@ -363,7 +363,7 @@ class Poster:
                 self._leave_out(sending, error)
 
     def _leave_out(self, sending: _Sending, error: LocalProtocolError) -> None:
-        """It is larger than the broker takes, or takes since it was restarted."""
+        """Reject a row that is larger than the broker takes, or takes since it was restarted."""
         self._pending.remove(sending)
         self._pending_bytes -= len(sending.payload)
         self._reject(sending.row.number, sending.row.identity, str(error))
@@ -403,7 +403,7 @@ class Poster:
         self._pause_s = _PAUSE_FIRST_S
 
     def _refused(self, sending: _Sending, error: MessageRejected | MessageReleased | MessageModified) -> None:
-        """Nothing behind it is posted on a link with a mark: in any case that goes on with a new link."""
+        """Act on the refusal of a row. With a mark nothing behind it is posted, and all goes on with a new link."""
         if self.mechanism is Mechanism.MARK:
             if error.condition == AmqpCondition.ILLEGAL_STATE:
                 # Another attempt posted up to here meanwhile, and is or was ahead of this one.
@@ -470,7 +470,7 @@ class Poster:
                 return
 
     def _pause(self, why: str, error: AcquitError) -> None:
-        """Before it is tried again. Raises what `_stalled` makes when nothing was taken for `sendTimeout`."""
+        """Wait before another try. Raises what `_stalled` makes when nothing was taken for `sendTimeout`."""
         now = time.monotonic()
         if self._stalled_since is None:
             self._stalled_since = now
@@ -481,7 +481,7 @@ class Poster:
         self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
 
     def _stalled(self, why: str, error: AcquitError) -> AcquitError:
-        """What is known of the rows that the broker did not take in time: whether they are there, and why not."""
+        """Return the error for rows that the broker did not take in time: whether they are there, and why not."""
         time_s = f"{self._options.send_timeout_ms / 1000:g} s (option sendTimeout)"
         broker = f"the broker at {self._options.url}"
         if isinstance(error, NotSent):

@@ -119,7 +119,7 @@ class BadRow(ValueError):
 
 
 class Values(NamedTuple):
-    """What a row says, in the order of `COLUMNS`."""
+    """Values of a row, in the order of `COLUMNS`."""
 
     body: bytes | str | None
     body_type: str | None

@@ -41,12 +41,12 @@ _FILE_NAME_MAX: Final = 200
 """Bytes of a run id in the name of a file, of 255 with all that is around it."""
 _AT_ONCE_ROWS: Final = 50_000
 _AT_ONCE_BYTES: Final = 32 << 20
-"""So many rows that are brought in order, about so large, are Python objects at a time."""
+"""Bytes, about, of rows that are Python objects at a time while they are brought in order (and `_AT_ONCE_ROWS`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult(WriterCommitMessage):
-    """What became of the rows of one task."""
+    """Result of posting the rows of one task, as Spark hands it to `commit` and `abort`."""
 
     name: str
     partition: int
