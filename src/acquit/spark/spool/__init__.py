@@ -70,7 +70,7 @@ def wall_clock_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolStatus:
-    """What can be said of a spool from its folder alone."""
+    """Status of a spool, as far as its folder alone tells."""
 
     query: str | None
     floor: int
@@ -78,7 +78,7 @@ class SpoolStatus:
     published: int
     """Parts above the floor that are published and may be replayed."""
     unacknowledged: int
-    """Of those: not every delivery is known to be settled. They may come again, and are then set aside."""
+    """Published parts with deliveries not known to be settled. These may come again, and are then set aside."""
     remembered: int
     """Identities."""
     remembered_since_ms: int | None
@@ -190,11 +190,11 @@ class Spool:
         return begins_after
 
     def state(self) -> LogState:
-        """What the log says now."""
+        """Return what the log says now."""
         return self._log.read()
 
     def untouched(self) -> bool:
-        """Whether no epoch was ever planned or published here. For the driver, to notice a spool that was lost."""
+        """True if no epoch was ever planned or published here. For the driver, to notice a spool that was lost."""
         return self._log.read().next_slot == 0 and not self._store.names("plans")
 
     def take(self, part: Part, connect: Callable[[], Drain], reader: MessageReader) -> Result:
@@ -202,7 +202,7 @@ class Spool:
         return take_part(self._store, self._log, part, connect, reader, self._now_ms)
 
     def held(self) -> Held:
-        """What lies in data files: one listing. For reports while a query runs."""
+        """Return what lies in data files, by one listing. For reports while a query runs."""
         sizes = self._store.sizes("data")
         epochs = [epoch for name in sizes if (epoch := number_of(name)) is not None]
         return Held(files=len(sizes), bytes=sum(sizes.values()), oldest_epoch=min(epochs, default=None))
@@ -215,8 +215,8 @@ class Spool:
         return sum(acknowledgement_name(one).partition("/")[2] not in acknowledged for one in parts)
 
     def stale(self, epoch: int) -> int:
-        """How many attempts at parts up to `epoch`, none of which is still being read, left rows that nobody will read:
-        another attempt was first, or they ended before they published. `finish` removes what they left."""
+        """Count the attempts at parts up to `epoch`, none of which is still being read, that left rows which nobody
+        will read: another attempt was first, or they ended before they published. `finish` removes what they left."""
         taken = {one.data for one in self._log.read().decided.values()}
         finished = (name for name in self._store.names("data") if (number_of(name) or epoch + 1) <= epoch)
         return sum(f"data/{name}" not in taken for name in finished)

@@ -1,4 +1,4 @@
-"""One attempt at one (epoch, part): the protocol that turns unsettled deliveries into rows exactly once.
+"""Attempt at one (epoch, part): the protocol that turns unsettled deliveries into rows exactly once.
 
 1. The log names (epoch, part): replay its data file; no broker is asked. The epoch is at or below the floor: refuse.
 2. Drain up to the limits and hold everything unsettled. Look each message up in the log; make rows of the new ones and
@@ -43,7 +43,7 @@ NEWER_MAX: Final = 1_000
 
 
 class Poison(StrEnum):
-    """What becomes of a message that cannot be parsed."""
+    """Treatment of a message that cannot be parsed."""
 
     COLUMN = "column"
     REJECT = "reject"
@@ -51,7 +51,7 @@ class Poison(StrEnum):
 
 
 class MissingIdentity(StrEnum):
-    """What becomes of a message that has no identity."""
+    """Treatment of a message that has no identity."""
 
     FAIL = "fail"
     AT_LEAST_ONCE = "at-least-once"
@@ -73,7 +73,7 @@ class Part:
 
 
 class Result(NamedTuple):
-    """What the log says of the part, and its rows."""
+    """Result of a part: what the log says of it, and its rows."""
 
     publication: Publication
     batches: Iterator[pa.RecordBatch]
@@ -151,18 +151,18 @@ def _refuse_finished(state: LogState, part: Part, store: SpoolStore) -> None:
 
 
 class _Drained:
-    """What was drained, in its order."""
+    """Messages that were drained, in their order."""
 
     def __init__(self) -> None:
         self.received: list[Received] = []
         self.messages: list[object] = []
         self.named: list[bool] = []
-        """Has it an identity?"""
+        """True for each message that has an identity."""
         self.names_posting: list[bool] = []
         self._identities: list[Identities] = []
 
     def add(self, received: Sequence[Received], identified: Identified, rows: Sequence[int]) -> None:
-        """These of what was received."""
+        """Add these rows of what was received."""
         keys, contents = identified.keys, identified.contents
         named = [keys[row] is not None for row in rows]
         found = [(key, contents[row]) for row in rows if (key := keys[row]) is not None]
@@ -173,13 +173,13 @@ class _Drained:
         self._identities.append(Identities.of([key for key, _ in found], [content for _, content in found]))
 
     def identities(self) -> Identities:
-        """Of those that have one."""
+        """Return the identities of the messages that have one."""
         return join(self._identities)
 
 
 def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, bool]:
-    """What the limits allow, and whether the part came to an end: of the queue, or of what is older than the newest
-    that it may take. What is too new is held, counts for the limits, and is not returned."""
+    """Drain what the limits allow. Return it, and whether the part came to an end: of the queue, or of what is older
+    than the newest that it may take. What is too new is held, counts for the limits, and is not returned."""
     drained = _Drained()
     size = newer = 0
     while len(drained.received) + newer < part.rows_max and size < part.bytes_max and newer < NEWER_MAX:
@@ -200,7 +200,7 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
 
 
 class _Attempt:
-    """What was drained, and what is known of it. Arrays are over the drained messages, in their order."""
+    """Drained messages of a part, and what is known of them. Arrays are over these messages, in their order."""
 
     def __init__(
         self,
@@ -234,13 +234,13 @@ class _Attempt:
         self._recorded: U8 = np.full(count, UNKNOWN, np.uint8)
         """The outcome that an earlier entry records; UNKNOWN for new messages."""
         self._conflict: Mask = np.zeros(count, np.bool_)
-        """With what an earlier entry names."""
+        """Mask of conflicts with what an earlier entry names."""
         self._conflict_within: Mask = np.zeros(count, np.bool_)
-        """With what was drained before it."""
+        """Mask of conflicts with what was drained before."""
         self._conflict_within[self._named] = self._identities.conflicts()
         self._rejected: Mask = np.zeros(count, np.bool_)
         self._file_rows = np.arange(0)
-        """Of each row of the data file, which drained message it is."""
+        """Place of the drained message of each row of the data file."""
         self._corrupt: Mask = np.zeros(count, np.bool_)
         self._data: str | None = None
         self._crc: int | None = None
@@ -313,7 +313,7 @@ class _Attempt:
         )
 
     def answers(self) -> dict[Outcome, list[Received]]:
-        """What to settle, once published."""
+        """Return what to settle, by outcome, once published."""
         received, outcomes = self._drained.received, self._outcomes()
         found = {one: np.flatnonzero(outcomes == one).tolist() for one in Outcome}
         return {one: [received[row] for row in rows] for one, rows in found.items() if rows}

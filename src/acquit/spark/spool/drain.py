@@ -1,4 +1,4 @@
-"""What the spool protocol needs from a link to a queue, and from whoever understands messages.
+"""Interfaces of the spool protocol: to a link to a queue, and to whoever understands messages.
 
 Three small interfaces keep AMQP and Spark out of the protocol: a `Drain` is one attached link; a `MessageReader` finds
 identities and makes rows; both have an implementation over acquit's client (`spark.link`, `spark.columns`), and
@@ -19,7 +19,7 @@ from acquit.spark.spool.identities import Outcome
 
 
 class Received(Protocol):
-    """One unsettled delivery, of the drain that gave it."""
+    """Unsettled delivery, of the drain that gave it."""
 
     @property
     def payload(self) -> bytes:
@@ -27,18 +27,18 @@ class Received(Protocol):
 
 
 class Drain(Protocol):
-    """One link, attached with default-outcome *released*: what is never settled goes back uncounted."""
+    """Link to a queue, attached with default-outcome *released*: what is never settled goes back uncounted."""
 
     @property
     def broker_id(self) -> UUID | None:
-        """Of an acquit broker, whose sequence numbers then identify postings; None elsewhere."""
+        """Identity of an acquit broker, whose sequence numbers then identify postings; None elsewhere."""
 
     @property
     def exhausted(self) -> bool:
-        """After `receive` returned nothing: the queue had nothing more. False: time was up, or the link was lost."""
+        """True if the queue had nothing more as `receive` returned nothing; else time was up, or the link was lost."""
 
     def receive(self, rows_max: int) -> Sequence[Received]:
-        """At least one message, or none at the end of the queue, of the time, or of the link."""
+        """Return at least one message, or none at the end of the queue, of the time, or of the link."""
 
     def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
         """Settle these and wait for the answers. False when any answer is missing: they may come again."""
@@ -48,31 +48,31 @@ class Drain(Protocol):
 
 
 class Identified(NamedTuple):
-    """What messages are, before anything is made of them. Each column is over the messages."""
+    """Identities of messages, before anything is made of these. Each column is over the messages."""
 
     keys: list[bytes | None]
     """Identities: what says that two deliveries are the same message. Unambiguous over all kinds of identity; None for
     a message that has none."""
     names_posting: list[bool]
-    """Is the identity given by the broker for each posting, or by a field that the user names? Else two deliveries on
-    one unbroken link are two messages with one id."""
+    """True if the identity is given by the broker for each posting, or by a field that the user names. Else two
+    deliveries on one unbroken link are two messages with one id."""
     contents: list[bytes | memoryview]
-    """What must be the same as well in two deliveries of one message: the bare message (3.2), or the body alone where
-    the identity is by a field that the user names."""
+    """Content that two deliveries of one message must share, too: the bare message (3.2), or the body alone where the
+    identity is by a field that the user names."""
     sequences: list[int | None]
     """The broker's, where `broker_id` is known."""
     messages: list[object]
-    """What the reader keeps of each until rows are made."""
+    """Form in which the reader keeps each message until rows are made."""
 
     @classmethod
     def of(cls, each: Iterable[tuple[bytes | None, bool, bytes | memoryview, int | None, object]]) -> Identified:
-        """From what each message is."""
+        """Return the columns of these messages."""
         columns = [list(column) for column in zip(*each, strict=True)]
         return cls(*columns) if columns else cls([], [], [], [], [])
 
     @classmethod
     def join(cls, parts: Iterable[Identified]) -> Identified:
-        """One after the other."""
+        """Return the columns of all parts, one after the other."""
         columns = [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
         return cls(*columns) if columns else cls([], [], [], [], [])
 
@@ -93,4 +93,4 @@ class MessageReader(Protocol):
         """Never raises, whatever the bytes are."""
 
     def rows(self, messages: Sequence[object], broker_id: UUID | None) -> Rows:
-        """Of `messages` of what was identified. Never raises."""
+        """Return the rows of messages that `identify` gave. Never raises."""

@@ -1,4 +1,4 @@
-"""What the entries of the spool's log say, and how they are written.
+"""Entries of the spool's log: what they say, and how they are written.
 
 An entry is one file: a line of JSON that a person can read (``head -1 log/000000000042``), a block of fingerprints
 (`identities`), and the SHA-256 of both. There are three kinds:
@@ -31,20 +31,20 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What the whole log published, in messages. Never falls."""
+    """Totals of what the whole log published, in messages. They never fall."""
 
     rows: int = 0
-    """In data files, each counted once however often it is replayed."""
+    """Rows in data files, each counted once however often it is replayed."""
     set_aside: int = 0
     """Came again, were recognised and settled as recorded."""
     corrupt: int = 0
-    """Of the rows: could not be parsed and went to the column `corrupt`."""
+    """Rows of messages that could not be parsed and went to the column `corrupt`."""
     rejected: int = 0
     """Could not be parsed and were rejected."""
     conflicts: int = 0
-    """Of the rows: same identity as an earlier message, other content; both kept."""
+    """Rows with the identity of an earlier message and other content; both are kept."""
     unidentified: int = 0
-    """Of the rows: no identity (`missingIdentity = at-least-once`)."""
+    """Rows without identity (`missingIdentity = at-least-once`)."""
 
     def __add__(self, other: Totals) -> Totals:
         mine, theirs = asdict(self), asdict(other)
@@ -67,7 +67,7 @@ class Publication:
     skipped: tuple[Span, ...]
     """Rows of the data file that an earlier entry names, in spans: written before that was known."""
     totals: Totals
-    """This publication's own share."""
+    """Totals of this publication alone."""
     ended: bool
     """The queue had nothing more for this part, or it met messages newer than an AvailableNow run wants."""
     written_at_ms: int
@@ -103,7 +103,7 @@ class Forgotten:
     count: int = 0
     newest_ms: int = 0
     by_limit: int = 0
-    """How many of them went before `identityRetention` because there were more than `identityLimit`."""
+    """Identities that went before `identityRetention` because there were more than `identityLimit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

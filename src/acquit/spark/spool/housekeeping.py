@@ -45,12 +45,12 @@ retention: runs are forgotten whole, so their size is the grain of forgetting.""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionOptions:
-    """How long and how many identities are remembered."""
+    """Limits to how long and how many identities are remembered."""
 
     identity_retention_ms: int = 7 * 24 * 3600 * 1000
     """Longer than any redelivery can take: beyond it the guarantee is at-least-once."""
     identity_limit: int = 20_000_000
-    """At most so many, at 25 bytes each on disk, mapped into every reading process."""
+    """Identities to remember, at most, at 25 bytes each on disk, mapped into every reading process."""
     checkpoint_entries: int = 32
     """A checkpoint after so many entries: what a fresh process has to read, and how many blocks a look-up searches."""
 
@@ -73,7 +73,7 @@ def finish_epochs(store: SpoolStore, log: Log, epoch: int, options: RetentionOpt
 
 @contextlib.contextmanager
 def _left_for_later() -> Iterator[None]:
-    """What cannot be removed now goes with a later commit: it is no reason to end a query."""
+    """Log errors of the block: what cannot be removed now goes with a later commit, and does not end a query."""
     try:
         yield
     except SpoolError as error:
@@ -186,6 +186,6 @@ def number_of(name: str) -> int | None:
 
 
 def _owner(name: str) -> int:
-    """As `number_of`, and beyond all of them for a file that is not of ours."""
+    """Return `number_of`, and a number beyond all of them for a file that is not of ours."""
     number = number_of(name)
     return sys.maxsize if number is None else number

@@ -1,4 +1,4 @@
-"""Which messages the spool has taken: fingerprints, kept as sorted columns.
+"""Identities of the messages that the spool has taken: fingerprints, kept as sorted columns.
 
 A message is set aside when its *identity* and its *content* were both named by an earlier entry of the log. So each
 message leaves two fingerprints:
@@ -35,7 +35,7 @@ _U64: Final = np.dtype("<u8")
 
 
 class Outcome(IntEnum):
-    """What the log says is to be answered for a message, now and whenever it comes again."""
+    """Outcome that the log records for a message, to be answered now and whenever it comes again."""
 
     ACCEPTED = 0
     REJECTED = 1
@@ -46,7 +46,7 @@ class _Hash(Protocol):
 
 
 UNKNOWN: Final = 255
-"""In the answer of `Identities.outcomes`: not named here."""
+"""Answer of `Identities.outcomes` for a message that is not named here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Identities:
         return found
 
     def conflicts(self) -> Mask:
-        """Which rows have the identity of an earlier one, and a match that none has."""
+        """Return which rows have the identity of an earlier one, and a match that no earlier one has."""
         found = np.ones(len(self), np.bool_)
         found[np.unique(self.identity, return_index=True)[1]] = False
         if found.any():
@@ -106,11 +106,11 @@ class Identities:
         return self.take(np.argsort(self.identity, kind="stable"))
 
     def take(self, rows: NDArray[np.intp] | Mask) -> Identities:
-        """These rows (indices or a mask), in this order."""
+        """Return these rows (indices or a mask), in this order."""
         return Identities(self.identity[rows], self.match_low[rows], self.match_high[rows], self.outcome[rows])
 
     def outcomes(self, wanted: Identities) -> tuple[U8, Mask]:
-        """For each of `wanted`: the outcome recorded here or UNKNOWN, and whether its id is here with other content.
+        """Return for each of `wanted` its outcome here or UNKNOWN, and whether its id is here with other content.
 
         `self` must be sorted; `wanted` need not be, and is looked up faster if it is. Where both are true (the id is
         here with this content and with another), only the outcome is told: it is a message come again.
@@ -145,7 +145,7 @@ NONE: Final = Identities.of([], [])
 
 
 def join(blocks: Sequence[Identities]) -> Identities:
-    """One after the other."""
+    """Return the rows of all blocks, one block after the other."""
     if not blocks:
         return NONE
     return Identities(

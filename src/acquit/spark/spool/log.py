@@ -69,7 +69,7 @@ def marker_name(slot: int) -> str:
 
 
 class Recent(NamedTuple):
-    """What an entry since the last checkpoint named."""
+    """Identities that an entry since the last checkpoint named."""
 
     identities: Identities
     written_at_ms: int
@@ -77,7 +77,7 @@ class Recent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """What the log says up to, not including, entry `next_slot`. Immutable: deciding on it cannot change it."""
+    """State of the log up to, not including, entry `next_slot`. Immutable: deciding on it cannot change it."""
 
     next_slot: int = 0
     floor: int = 0
@@ -88,13 +88,13 @@ class LogState:
     recent: Sequence[Recent] = ()
     """Since the last checkpoint, oldest first."""
     checkpoint_nonce: str = ""
-    """Of the last checkpoint; "" before the first."""
+    """Nonce of the last checkpoint; "" before the first."""
     entries_since_checkpoint: int = 0
     totals: Totals = field(default_factory=Totals)
     forgotten: Forgotten = field(default_factory=Forgotten)
 
     def outcomes(self, wanted: Identities) -> tuple[U8, Mask]:
-        """As `Identities.outcomes`, over everything that is remembered, for `wanted` in any order."""
+        """Return `Identities.outcomes` over everything that is remembered, for `wanted` in any order."""
         order = np.argsort(wanted.identity)
         ordered = wanted.take(order)
         found = np.full(len(wanted), UNKNOWN, np.uint8)
@@ -171,7 +171,7 @@ class Log:
         return False
 
     def _create(self, slot: int, entry: Entry) -> bool:
-        """Whether `entry` has just become number `slot`. After False, reading on tells: it may be there."""
+        """Create entry number `slot`; True if it is `entry` now. After False, reading on tells: it may be there."""
         try:
             return self._store.put_if_absent(slot_name(slot), encode_entry(entry))
         except StoreDoubt:

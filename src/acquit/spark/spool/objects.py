@@ -33,7 +33,7 @@ from acquit.errors import SpoolError
 from acquit.spark.spool.store import StoreDoubt
 
 OBJECT_BYTES_MAX: Final = 5 * (1 << 30) - 1
-"""Of one PUT (S3's limit is 5 GiB)."""
+"""Bytes of one PUT, at most (S3's limit is 5 GiB)."""
 _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
 _ATTEMPTS: Final = 3
@@ -115,20 +115,20 @@ class ObjectStore:
             self._files.call_s3("delete_object", Bucket=self._bucket, Key=self._prefix + name)
 
     def sync(self, folder: str) -> None:
-        """Nothing to do: what can be read is durable."""
+        """Do nothing: what can be read is durable."""
 
     def _put(self, name: str, data: bytes, *, mode: str) -> None:
         self._files.pipe_file(self._path(name), data, mode=mode, chunksize=OBJECT_BYTES_MAX + 1)
 
     def _is_ours(self, name: str, data: bytes) -> bool:
-        """Whether it was our own first try that made the name exist. What is written with nonces is never equal."""
+        """True if our own first try made the name exist. What is written with nonces is never equal."""
         try:
             return self.get(name) == data
         except SpoolError as error:
             raise StoreDoubt(f"{error}; cannot tell whether {name} was created by us") from error
 
     def _read(self, name: str, *, requests_max: int) -> bytes | None:
-        """In one request, or in ranges at the same time where that is allowed and the object is large."""
+        """Read in one request, or in ranges at the same time where that is allowed and the object is large."""
         with self._explained("read", name):
             try:
                 return cast("bytes", self._files.cat_file(self._path(name), max_concurrency=requests_max))
@@ -149,7 +149,7 @@ class ObjectStore:
 
 
 def _response(error: BaseException) -> Mapping[str, Any]:
-    """What the store answered, where it did: s3fs gives errors of Python's own, and the answer as their cause."""
+    """Return the store's answer, if any: s3fs raises errors of Python's own, with the answer as their cause."""
     for one in (error, error.__cause__):
         found = getattr(one, "response", None)
         if isinstance(found, dict):
@@ -167,7 +167,7 @@ def _code(error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """One line. Never holds a credential: it is the store's words, or the kind of failure."""
+    """Return the reason in one line. Never holds a credential: it is the store's words, or the kind of failure."""
     code, status = _code(error), _status(error)
     said = " ".join(str(error).split()) or type(error).__name__
     return said if status is None else f"{said} (HTTP {status}, {code})"

@@ -1,4 +1,4 @@
-"""Whose a spool is.
+"""Owner of a spool: the query, and the source of that, which it serves.
 
 `owner` is created by the first task of the first query, put-if-absent, and says which query it is: one checkpoint
 folder has one query id, for ever. A query with another id is refused.
@@ -29,7 +29,7 @@ SOURCE = "source"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """What the files say together."""
+    """Owner of a spool, as its files say together."""
 
     query: str | None
     """None: the spool was given up, and nobody has taken it since."""
@@ -132,7 +132,7 @@ def give_up(store: SpoolStore, begins_after: int) -> Owner:
 
 
 def what_if_lost(place: str) -> str:
-    """What a user can do whose checkpoint is gone."""
+    """Return what a user can do whose checkpoint is gone."""
     return (
         "If that query and its checkpoint are gone for good, see `acquit spool repair --take-over`, or remove the "
         f"spool {place}: what it had taken and not yet acknowledged may then appear twice"

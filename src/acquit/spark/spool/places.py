@@ -1,4 +1,4 @@
-"""Where a spool may lie, as users write it, and what can be told of a place before anything is written there.
+"""Places where a spool may lie, as users write them, and what can be told of one before anything is written there.
 
 ====================================  =================================================================================
 ``/path`` or ``file:///path``         a folder: shared by all machines that run the query, or all of it is one machine
@@ -99,7 +99,7 @@ def refuse_private(place: str, master: str, *, kind_of: Callable[[str], str | No
 
 
 def describe(place: str) -> str:
-    """What a person wants to know of a place that others do not see."""
+    """Describe a place that others do not see, for people: its file system; "" where that is not known."""
     kind = None if place.startswith("s3://") else file_system(place)
     reasons: Mapping[bool, str] = {
         kind in PRIVATE: ", which no other machine or container can have",
@@ -120,7 +120,7 @@ def _read_objects(rest: str) -> str:
 
 
 def _is_here(master: str) -> bool:
-    """Whether the workers are on this machine, as far as their master's URL says."""
+    """True if the workers are on this machine, as far as their master's URL says."""
     if master.startswith("local"):
         return True
     host = urlsplit(master).hostname if master.startswith("spark://") else None

@@ -1,4 +1,4 @@
-"""What can be done for a spool by hand, planned first and carried out after, so that a dry run shows the very plan.
+"""Repair of a spool by hand, planned first and carried out after, so that a dry run shows the very plan.
 
 ==================  ===================================================================================================
 remove              files that nobody will ask for: costs nothing. With `stopped`, the word of a person that no query
@@ -37,7 +37,7 @@ _FOR_EVER: Final = RetentionOptions(identity_retention_ms=1 << 60, identity_limi
 
 
 class TakeOver(StrEnum):
-    """What the new query does with rows that are published and not known to be in the table."""
+    """Treatment, by the new query, of rows that are published and not known to be in the table."""
 
     REPLAY = "replay"
     FINISH = "finish"
@@ -45,7 +45,7 @@ class TakeOver(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOptions:
-    """What a person asks for."""
+    """Options of a repair, as a person asks for it."""
 
     stopped: bool = False
     """No query is running on the spool."""
@@ -57,7 +57,7 @@ class RepairOptions:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One step, and what it costs."""
+    """Step of a repair, and what it costs."""
 
     what: str
     name: str

@@ -1,4 +1,4 @@
-"""Where a spool lives: a flat folder of files with one strong verb, `put_if_absent`.
+"""Storage of a spool: a flat folder of files with one strong verb, `put_if_absent`.
 
 Everything the spool protocol needs from storage is in `SpoolStore`, eight verbs. `FolderStore` is the POSIX one: a
 local folder, or one that every Spark worker mounts; `spool.objects` has the one in an object store, and `spool.places`
@@ -43,7 +43,7 @@ class SpoolStore(Protocol):
 
     @property
     def place(self) -> str:
-        """Where this is, for people."""
+        """Place of the files, for people."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Create `name` with `data`, durably, unless it exists. False when it exists; StoreDoubt when unknown."""
@@ -55,13 +55,13 @@ class SpoolStore(Protocol):
         """The content of `name`, or None when there is no such file."""
 
     def view(self, name: str) -> memoryview | None:
-        """As `get`, for large files: read-only, mapped where the store can."""
+        """Return the content as `get`, for large files: read-only, mapped where the store can."""
 
     def names(self, folder: str) -> list[str]:
         """Names in `folder` ("" is the top), without the folder, in any order; temporary files included."""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """As `names`, with the bytes of each."""
+        """Return names as `names`, with the bytes of each."""
 
     def remove(self, name: str) -> None:
         """Remove `name`; it need not exist."""

@@ -41,28 +41,28 @@ class Damage:
     problem: str
     cost: str
     run: Run | None = None
-    """Where it is a run of identities: it can be forgotten."""
+    """Run of identities, where the file is one: it can be forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What was found."""
+    """Findings of a verification."""
 
     owner: Owner | None
     state: LogState
     next_slot: int
-    """Where the log ends, or can no longer be read."""
+    """Number at which the log ends, or can no longer be read."""
     entries: int
     """Read, and every checksum held."""
     data_files: int
     rows: int
-    """In them."""
+    """Rows in these data files."""
     identities: int
     damage: tuple[Damage, ...]
     leftovers: tuple[str, ...]
-    """Nobody will ask for them."""
+    """Files that nobody will ask for."""
     unpublished: tuple[str, ...]
-    """Of attempts that are under way, or were when their process died: leftovers if no query is running."""
+    """Files of attempts that are under way, or were when their process died: leftovers if no query is running."""
 
 
 def verify(store: SpoolStore) -> Verification:
@@ -154,7 +154,7 @@ class LenientLog(Log):
 
     @property
     def state(self) -> LogState:
-        """What has been read."""
+        """State of the log, as far as it has been read."""
         return self._state
 
     def apply(self, slot: int, data: bytes) -> None:
@@ -162,7 +162,7 @@ class LenientLog(Log):
         self._apply(slot, self._decode(slot, data))
 
     def read(self) -> LogState:
-        """As `Log.read`."""
+        """Read as `Log.read`, and forget the runs in `damage`."""
         state = super().read()
         gone = {one.run for one in self.damage}
         forgotten = state.forgotten
@@ -186,7 +186,7 @@ class LenientLog(Log):
 
 
 def _look_at_run(data: memoryview, run: Run, place: str) -> str:
-    """What is wrong with the file of a run; "" for nothing."""
+    """Return what is wrong with the file of a run; "" for nothing."""
     body, digest = data[:-32], data[-32:]
     if sha256(body).digest() != digest:
         return _ALTERED
