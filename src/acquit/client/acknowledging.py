@@ -30,7 +30,7 @@ class Unanswered:
         self._lock = threading.Lock()
 
     def add(self, receipt: SettlementReceipt) -> bool:
-        """Nobody waits for this one. Whether that may be one too many: see `in_the_way`."""
+        """Add the receipt of a call that nobody waits for. Return True if it may be one too many: see `in_the_way`."""
         with self._lock:
             self._receipts.append(receipt)
             self._deliveries += receipt.count
@@ -50,9 +50,9 @@ class Unanswered:
 
     @property
     def timeout_s(self) -> float:
-        """How long to wait for it."""
+        """Seconds that a call beyond the window waits for the oldest receipt."""
         return self._core.options.ack_timeout_ms / 1000
 
     def give_up(self, receipt: SettlementReceipt) -> None:
-        """It was waited for, and no answer came."""
+        """End a receipt as UNKNOWN: it was waited for, and no answer came."""
         self._core.post((receipt.expire, f"no answer within {self._core.options.ack_timeout_ms} ms"))

@@ -32,7 +32,7 @@ async def flush(sender: SenderCore, timeout_s: float | None) -> None:
 
 
 def _still_open(left: list[SendPromise], count: int, timeout_s: float | None) -> AcquitError:
-    """What a flush raises that did not see all of them end: how many are under way, and how many still here."""
+    """Return the error of a flush that did not see all sends end: how many are under way, and how many still here."""
     waiting = [promise for promise in left if not promise.transferred]
     if len(left) == 1:
         return left[0].open_error(timeout_s)

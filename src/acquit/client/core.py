@@ -58,7 +58,7 @@ from acquit.protocol.extensions import DURABLE_SETTLEMENT
 
 
 class ClientCore(CoreBase):
-    """One connection. `where` names the peer for people; `wake` asks the driver to call `process` soon."""
+    """The core of one connection. `where` names the peer for people; `wake` asks the driver to call `process` soon."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ClientCore(CoreBase):
 
     @property
     def remote_open(self) -> Open:
-        """What the peer said of itself. It is there once `opened` has ended well."""
+        """The peer's *open*. It is there once `opened` has ended well."""
         assert self._remote_open is not None
         return self._remote_open
 
@@ -137,7 +137,7 @@ class ClientCore(CoreBase):
                     sender.pump()
 
     def next_deadline(self) -> float | None:
-        """When `handle_deadline` wants to be called at the latest."""
+        """Return the latest time to call `handle_deadline`, on the driver's clock; None where it need not be called."""
         unanswered = self._unanswered
         while unanswered and unanswered[0][1].done:
             unanswered.popleft()
@@ -185,7 +185,7 @@ class ClientCore(CoreBase):
         self.on_lost(failure)
 
     def restore(self, engine: Connection, now: float) -> None:
-        """Another connection is open: begin all sessions on it, and attach their links."""
+        """Go on with another connection, which is open: begin all sessions on it, and attach their links."""
         self._now = now
         self.engine = engine
         self._note_open()
@@ -207,8 +207,8 @@ class ClientCore(CoreBase):
         self.closed.succeed()
 
     def _give_up_sends(self, now: float) -> None:
-        """What has waited for the connection for as long as a send may take has waited long enough; not so what
-        somebody waits for, which ends with its own `timeout`."""
+        """Give up the sends that have waited for the connection for as long as a send may take, except those that
+        somebody waits for, which end with their own `timeout`."""
         self._resend_until = now + self.options.send_timeout_ms / 1000
         assert self.interruption is not None
         for session in self.sessions:
@@ -232,7 +232,7 @@ class ClientCore(CoreBase):
         return {receiver.spec.name for session in self.sessions for receiver in session.receivers}
 
     def forget_session(self, session: object) -> None:
-        """It has ended, without a word of the peer."""
+        """Drop a session that has ended without a word of the peer."""
         self.sessions = [other for other in self.sessions if other is not session]
 
     # -- loop side: operations -----------------------------------------------------------------------------------------
@@ -255,8 +255,8 @@ class ClientCore(CoreBase):
             self.engine.close()
 
     def abandon(self, reason: str) -> None:
-        """This process has no right to the connection (it was forked off the one that has): forget it without a word
-        to the peer. What is still asked for ends at once."""
+        """Forget the connection without a word to the peer: this process has no right to it, as it was forked off the
+        one that has. What is still asked for ends at once."""
         self._wake = lambda: self.process(self._now)
         self.on_lost = _nobody
         self.interrupted = False

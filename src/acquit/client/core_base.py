@@ -53,14 +53,14 @@ Command: TypeAlias = HandedOver | tuple[Callable[..., object], *tuple[object, ..
 """A message that was handed over, or a method of the loop side with its arguments."""
 
 _UNANSWERED_MIN: Final = 1_000
-"""So many receipts may be kept before it is worth looking which are done."""
+"""Number of receipts, at least, that are kept before it is worth looking which are done."""
 
 _TRANSACTION_OVERHEAD: Final = 64
 """Octets that an outcome grows by within a transaction: its id, in practice 4 to 36, and what is around it."""
 
 
 class CoreBase:
-    """What sessions and links see of the core. `where` names the peer for people; `wake` asks for `process` soon."""
+    """The core as sessions and links see it. `where` names the peer for people; `wake` asks for `process` soon."""
 
     def __init__(
         self,
@@ -76,19 +76,19 @@ class CoreBase:
         self.options = options
         self.where = where
         self.named = named
-        """Whether the user chose our container id: whoever chooses it again is the same container."""
+        """True if the user chose our container id: whoever chooses it again is the same container."""
         self.wall_clock = wall_clock
         self.failure: Failure | None = None
-        """Why it is over, for good."""
+        """The reason why the connection is over, for good; None while it is not."""
         self.interrupted = False
-        """Whether it is lost, and may be restored."""
+        """True while the connection is lost, and may be restored."""
         self.interruption: Failure | None = None
-        """Why it was lost, the last time that it was."""
+        """The reason of the latest loss of the connection; None before the first."""
         self.restored = Milestone()
         """The end of the interruption: it is there again, or over for good."""
         self.closing = False
         self.writable = True
-        """Whether the socket takes more: senders pause while it does not."""
+        """True if the socket takes more: senders pause while it does not."""
         self.answer_means = ReceiptStatus.ANSWERED
         self.peer = UNKNOWN
         self.sent: list[tuple[SettlementReceipt, int]] = []
@@ -112,7 +112,7 @@ class CoreBase:
         raise NotImplementedError
 
     def forget_session(self, session: object) -> None:
-        """It has ended, without a word of the peer."""
+        """Drop a session that has ended without a word of the peer."""
         raise NotImplementedError
 
     def post(self, command: Command) -> None:
@@ -143,7 +143,7 @@ class CoreBase:
 
     @property
     def now(self) -> float:
-        """When the loop side was called the last time, on the driver's clock."""
+        """Time of the latest call of the loop side, on the driver's clock."""
         return self._now
 
     def await_written(self, receipt: SettlementReceipt, count: int) -> None:
@@ -162,7 +162,7 @@ class CoreBase:
             self._unanswered_max = max(_UNANSWERED_MIN, 2 * len(self._unanswered))
 
     def limit(self, sender: Limited, promise: SendPromise, left_s: float, timeout_s: float) -> None:
-        """Have `sender` end a send in `left_s` seconds, if it has not ended by then."""
+        """Arrange that `sender` ends a send in `left_s` seconds, if it has not ended by then."""
         if promise.done:
             return
         heappush(self._limited, (self._now + left_s, next(self._limits), sender, promise, timeout_s))

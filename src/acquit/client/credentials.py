@@ -1,4 +1,4 @@
-"""Which SASL mechanisms a client can use, from what it was given: a user, a password, a certificate."""
+"""The SASL mechanisms that a client can use, by what it was given: a user, a password, a certificate."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from acquit.protocol.options import ConnectionOptions
 logger = logging.getLogger("acquit.client")
 
 Listener = Callable[[ConnectionEvent], object]
-"""Who is told of the connection's events."""
+"""Callback that is told of the connection's events."""
 
 
 class Settings(NamedTuple):
@@ -62,7 +62,7 @@ class Settings(NamedTuple):
 
 
 class Wire:
-    """One connection, or an attempt at one (a `transport.Handler`)."""
+    """A connection to one host, or an attempt at one (a `transport.Handler`)."""
 
     def __init__(self, driver: Driver, target: Target) -> None:
         self.target = target
@@ -179,10 +179,10 @@ class Wire:
 
 
 class Driver:
-    """One connection on one loop, over one wire after another."""
+    """The driver of one connection on one loop, over one wire after another."""
 
     core: ClientCore
-    """There once the first wire has opened."""
+    """The core of the connection; there once the first wire has opened."""
     wire: Wire | None = None
     """The wire that the core talks over, or did last."""
     _attempt: Wire | None = None
@@ -195,7 +195,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._lost_at: float | None = None
-        """When the outage began; None while there is none."""
+        """Time at which the outage began, on the loop's clock; None while there is none."""
         self._schedule = self.loop.call_soon_threadsafe if settings.threads else self.loop.call_soon
         policy = places.reconnect if places.reconnect is not None else Reconnect()
         chance = random.Random()  # our own: a program that seeds the common one wants its numbers
@@ -254,7 +254,7 @@ class Driver:
         self._arm()
 
     def close_timeout_s(self, timeout_s: float | None) -> float:
-        """How long a close takes: as said, or as the options say."""
+        """Return the seconds that a close may take: `timeout_s`, or as the options say where that is None."""
         check_timeout(timeout_s)
         return timeout_s if timeout_s is not None else self.core.options.close_timeout_ms / 1000
 
@@ -284,7 +284,7 @@ class Driver:
 
     @property
     def wants_wire(self) -> bool:
-        """Whether a wire that opens now is of use."""
+        """True if a wire that opens now is of use: there is none yet, or the connection is interrupted."""
         return self.wire is None or self.core.interrupted
 
     def adopt(self, wire: Wire, events: list[Event]) -> None:
@@ -447,7 +447,7 @@ def ssl_context_for(target: Target, given: ssl.SSLContext | None, *, in_band: bo
 
 @cache
 def open_properties() -> dict[str, object]:
-    """What we tell every peer about us (2.7.1)."""
+    """Return the properties that we show to every peer (2.7.1)."""
     return {
         "product": "acquit",
         "version": version(),

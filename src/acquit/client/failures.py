@@ -1,4 +1,4 @@
-"""Why an endpoint is gone, and the exception that says so.
+"""The reasons why endpoints are gone, and the exceptions that say so.
 
 A connection, session or link ends once, and then every wait on it, in any thread, ends with an exception. Exceptions
 carry a traceback of their own, so what is kept is not an exception but a `Failure`, from which each waiter gets a
@@ -22,11 +22,11 @@ LINK_ERRORS: Final[dict[str, type[errors.LinkDetached]]] = {
     LinkCondition.MESSAGE_SIZE_EXCEEDED: errors.MessageTooLarge,
     LinkCondition.STOLEN: errors.LinkStolen,
 }
-"""What a link ends with, by the condition of its detach (2.8.15, 2.8.18); LinkDetached for all others."""
+"""Exception that a link ends with, by the condition of its detach (2.8.15, 2.8.18); LinkDetached for all others."""
 
 
 class Failure(NamedTuple):
-    """Why an endpoint is gone. `error` makes the exception, one for each who asks."""
+    """The reason why an endpoint is gone. `error` makes the exception, one for each who asks."""
 
     kind: type[errors.EndpointError]
     message: str
@@ -57,7 +57,7 @@ def _failure(kind: type[errors.EndpointError], what: str, error: Error | None, r
 
 
 def connection_failure(event: events.ConnectionEnded, where: str) -> Failure:
-    """Why the connection to `where` ended."""
+    """Return the reason why the connection to `where` ended."""
     if event.authentication:
         kind: type[errors.EndpointError] = errors.AuthenticationFailed
         described = event.error.description if event.error is not None else None
@@ -72,12 +72,12 @@ def connection_failure(event: events.ConnectionEnded, where: str) -> Failure:
 
 
 def session_failure(event: events.SessionEnded) -> Failure:
-    """Why a session ended."""
+    """Return the reason why a session ended."""
     return _failure(errors.SessionEnded, "the session was ended", event.error, event.remote)
 
 
 def link_failure(event: events.LinkDetached, what: str) -> Failure:
-    """Why a link, described as `what` ("receiver from 'orders'"), was detached or refused."""
+    """Return the reason why a link, described as `what` ("receiver from 'orders'"), was detached or refused."""
     condition = event.error.condition if event.error is not None else ""
     kind = LINK_ERRORS.get(condition, errors.LinkDetached)
     return _failure(kind, f"{what} was detached", event.error, event.remote)

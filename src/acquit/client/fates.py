@@ -37,7 +37,7 @@ _TAG: Final = b"0"
 
 
 class TransactionFate(IntEnum):
-    """What a broker says became of a transaction."""
+    """The fate of a transaction, as a broker tells it."""
 
     COMMITTED = 0
     """All of it has happened, and is on the disk."""
@@ -55,32 +55,32 @@ _NAMES: Final = {"committed": TransactionFate.COMMITTED, "rolled-back": Transact
 
 
 def broker_id(core: CoreBase) -> object:
-    """Which journal the peer has; None where it is no acquit broker, and cannot be asked."""
+    """Return the id of the peer's journal; None where it is no acquit broker, and cannot be asked."""
     remote = core.engine.remote_open
     return None if remote is None else (remote.properties or {}).get(BROKER_ID)
 
 
 class Origin(NamedTuple):
-    """Where and when a transaction was declared. Times are seconds."""
+    """The broker at which a transaction was declared, and the time. Times are seconds."""
 
     broker_id: object
     monotonic_s: float
-    """On the core's clock."""
+    """Time on the core's clock."""
     wall_s: float
 
     @classmethod
     def of(cls, core: CoreBase) -> Self:
-        """Here and now."""
+        """Return the origin of a transaction that is declared here and now."""
         return cls(broker_id(core), core.now, core.wall_clock())
 
     def age_ms(self, core: CoreBase) -> float:
-        """How long ago that was, at least. Of two clocks, as either may have stood still: the monotonic one while the
-        machine slept, the other when somebody set it back."""
+        """Return the milliseconds since then, at least. Of two clocks, as either may have stood still: the monotonic
+        one while the machine slept, the other when somebody set it back."""
         return max(core.now - self.monotonic_s, core.wall_clock() - self.wall_s) * 1000
 
 
 class FateQuery:
-    """One question about one transaction. `origin`, where it is known, makes more of an answer that knows nothing."""
+    """A question about one transaction. With its `origin`, an answer of UNKNOWN may mean that it was rolled back."""
 
     what = "the question about a transaction"
 
@@ -106,7 +106,7 @@ class FateQuery:
         )
 
     def on_attached(self) -> None:
-        """One of the links is there. Credit says when to go on."""
+        """Do nothing: one of the links is there, and credit says when to go on."""
 
     def pump(self) -> None:
         """Ask, once there is credit."""

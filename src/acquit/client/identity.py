@@ -1,4 +1,4 @@
-"""What makes two deliveries the same message: the identity by which an inbox knows them again.
+"""Identities of messages: what makes two deliveries the same message, by which an inbox knows them again.
 
 Theory of operation. A consumer meets one message twice for one of two reasons, and they leave different traces:
 
@@ -111,7 +111,7 @@ def _address(message: MessageCore) -> str:
 
 
 def _broker(message: MessageCore) -> str:
-    """Of the connection that brought the message, whatever the receiver is connected to by now."""
+    """Return the id of the broker that sent the message, whatever the receiver is connected to by now."""
     remote = message.delivery.link.session.connection.remote_open
     assert remote is not None
     return str((remote.properties or {}).get(BROKER_ID) or remote.container_id)

@@ -48,23 +48,23 @@ from acquit.errors import ConfigurationError, InboxConflict
 logger = logging.getLogger("acquit.client")
 
 Identify: TypeAlias = Callable[..., "Identity | None"]
-"""From a received message of either API to its identity."""
+"""Function from a received message of either API to its identity."""
 
 _COUNT_MAX: Final = 0x7FFF_FFFF
 
 
 class InboxVerdict(IntEnum):
-    """What an inbox knows of a message. It is true where the message is to be processed: ``if verdict: work()``."""
+    """The verdict of an inbox on a message, true where the message is to be processed: ``if verdict: work()``."""
 
     DUPLICATE = 0
-    """It was here before: acknowledge it, and do nothing more."""
+    """The message was here before: acknowledge it, and do nothing more."""
     NEW = 1
-    """It was not here before."""
+    """The message was not here before."""
     CHANGED = 2
-    """Its id was here before with another body. It is not dropped, because it may be another message; a warning is
-    logged, as a sender seems to use ids twice."""
+    """The id of the message was here before with another body. The message is not dropped, because it may be another; a
+    warning is logged, as a sender seems to use ids twice."""
     UNIDENTIFIED = 3
-    """It has neither a message id nor a sequence: nobody can tell whether it was here before."""
+    """The message has neither a message id nor a sequence: nobody can tell whether it was here before."""
 
     def __str__(self) -> str:
         return self.name
@@ -109,11 +109,11 @@ class Inbox:
 
     @property
     def duplicates(self) -> int:
-        """How many duplicates there were so far."""
+        """Number of duplicates that there were so far."""
         return self._duplicates
 
     def __len__(self) -> int:
-        """How many messages are known."""
+        """Return the number of messages that are known."""
         return len(self._known)
 
     def remember(self, message: MessageCore) -> InboxVerdict:
@@ -176,11 +176,11 @@ class Inbox:
 
 
 class Cursor(Protocol):
-    """What is needed of a cursor (PEP 249)."""
+    """The part of a cursor that is needed here (PEP 249)."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement changed."""
+        """Number of rows that the last statement changed."""
 
     def execute(self, operation: str, parameters: Any = ..., /) -> object:
         """Run a statement."""
@@ -190,7 +190,7 @@ class Cursor(Protocol):
 
 
 class DatabaseConnection(Protocol):
-    """What is needed of a connection (PEP 249)."""
+    """The part of a connection that is needed here (PEP 249)."""
 
     def cursor(self) -> Cursor:
         """A new cursor."""
@@ -342,7 +342,7 @@ def _check_age(age_max_s: float | None) -> None:
 
 
 def _check_transaction(cursor: Cursor) -> None:
-    """Where each statement commits by itself, a crash behind this one would be taken for work that is done. Only
+    """Raise ConfigurationError where each statement commits by itself: a crash after it would look like work done. Only
     sqlite3 is asked: with other drivers autocommit is the user's to avoid, and some warn who looks at a connection."""
     sqlite3 = sys.modules.get("sqlite3")
     if sqlite3 is None or not isinstance(cursor, sqlite3.Cursor):
@@ -398,7 +398,7 @@ def _binder(paramstyle: str) -> Callable[[str], _Bound]:
 
 
 def _paramstyle_of(connection: object) -> str:
-    """What the module of the connection's class, or a package above it, says."""
+    """Return the paramstyle that the module of the connection's class, or a package above it, says."""
     for kind in type(connection).__mro__:
         module = kind.__module__
         while module:

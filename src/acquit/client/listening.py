@@ -73,7 +73,7 @@ def check_no_coroutine(name: str, function: object, *arguments: str) -> None:
 
 
 class ListeningCore:
-    """What the workers of one listener share. Any thread may call any of it."""
+    """The state that the workers of one listener share. Any thread may call any of it."""
 
     def __init__(self, receiver: ReceiverCore, concurrency: int) -> None:
         check_range("concurrency", concurrency, 1, CONCURRENCY_MAX)
@@ -83,7 +83,7 @@ class ListeningCore:
         self.ended = Milestone()
         """All workers have, and what they had to say is said."""
         self.error: BaseException | None = None
-        """What ended it, if nobody asked for that."""
+        """The error that ended the listener, if nobody asked for its end."""
         self.wake: Callable[[], None] = _nobody
         """Frees the workers that wait for a message."""
         self._lock = threading.Lock()
@@ -137,7 +137,7 @@ class ListeningCore:
 
     @property
     def asked_from_inside(self) -> bool:
-        """Whether one of its own handlers is asking."""
+        """True if one of the listener's own handlers is asking."""
         return HANDLING.get() is self
 
     def check_outside(self) -> None:

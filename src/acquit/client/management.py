@@ -40,7 +40,7 @@ class BadRequest(ManagementFailed, ConfigurationError):
 
 
 class Management:
-    """One conversation with a broker's management node."""
+    """A conversation with a broker's management node."""
 
     def __init__(self, sender: Sender, receiver: Receiver, reply_to: str, timeout_s: float) -> None:
         self._sender = sender

@@ -25,84 +25,84 @@ FAILED: Final = Modified(delivery_failed=True)
 
 
 class AckMode(IntEnum):
-    """How a session acknowledges. The value is the one JMS, Artemis and Qpid JMS know the mode by."""
+    """The way a session acknowledges. The value is the one JMS, Artemis and Qpid JMS know the mode by."""
 
     TRANSACTED = 0
-    """With the commit of the session's transaction."""
+    """Acknowledgement with the commit of the session's transaction."""
     AUTO = 1
-    """As `receive` returns, or after the listener has returned without an exception."""
+    """Acknowledgement as `receive` returns, or after the listener has returned without an exception."""
     CLIENT = 2
-    """By `acknowledge`: all messages handed out in the session so far."""
+    """Acknowledgement by `acknowledge`: of all messages handed out in the session so far."""
     DUPS_OK = 3
-    """As AUTO, gathered lazily: duplicates are to be expected."""
+    """Acknowledgement as in AUTO, gathered lazily: duplicates are to be expected."""
     NO_ACK = 100
-    """Never: the broker forgets a message as it sends it. 257 means the same."""
+    """No acknowledgement: the broker forgets a message as it sends it. 257 means the same."""
     INDIVIDUAL = 101
-    """By `acknowledge` or another verb: each message by itself."""
+    """Acknowledgement by `acknowledge` or another verb: of each message by itself."""
     PRE_ACK = 258
-    """Before the message is handed out: a listener that fails gets no second chance."""
+    """Acknowledgement before the message is handed out: a listener that fails gets no second chance."""
 
     def __str__(self) -> str:
         return self.name
 
 
 class CreditReturn(IntEnum):
-    """When the sender may send one more for a message that arrived."""
+    """The moment at which the credit of a message comes back: the sender may send one more."""
 
     ON_HANDOVER = 0
-    """When the message is handed out: the buffer is bounded, what the program holds is its own affair."""
+    """The hand-over of the message: the buffer is bounded, what the program holds is its own affair."""
     ON_ACKNOWLEDGEMENT = 1
-    """When the message has its outcome: what is handed out and not acknowledged counts as prefetched."""
+    """The outcome of the message: what is handed out and not acknowledged counts as prefetched."""
 
 
 class Scope(IntEnum):
-    """What `acknowledge` means in a mode."""
+    """The messages that `acknowledge` means in a mode."""
 
     NOTHING = 0
-    """It has no effect, as in JMS."""
+    """No message: `acknowledge` has no effect, as in JMS."""
     MESSAGE = 1
-    """This message; on a session without an argument, all that were handed out."""
+    """The message that is named; on a session without an argument, all that were handed out."""
     SESSION = 2
     """All that were handed out in the session, over all its receivers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mode:
-    """One row: how sessions of this mode behave."""
+    """A row of the table: how sessions of one mode behave."""
 
     name: AckMode
     credit: CreditReturn
     scope: Scope
     received: Outcome | None
-    """What `receive` settles a message with as it returns it; None: nothing."""
+    """Outcome that `receive` gives a message as it returns it; None: no outcome."""
     listener_called: Outcome | None = None
-    """What a message is settled with before its listener is called; None: nothing."""
+    """Outcome that a message gets before its listener is called; None: no outcome."""
     listener_returned: Outcome | None
-    """What a message is settled with after its listener returned; None: nothing."""
+    """Outcome that a message gets after its listener returned; None: no outcome."""
     listener_failed: Outcome | None
-    """What a message is settled with after its listener raised; None: nothing, and the exception ends the listening."""
+    """Outcome that a message gets after its listener raised; None: no outcome, and the exception ends the listening."""
     snd_settle_mode: SndSettleMode
     rcv_settle_mode: RcvSettleMode
     left_handed_out: Outcome | None
-    """What closing settles a message with that was handed out and not acknowledged; None: nothing can be said."""
+    """Outcome at the close of a message that was handed out and not acknowledged; None: nothing can be said."""
     left_in_buffer: Outcome | None
-    """What closing settles a message with that was prefetched and never handed out; None: nothing can be said."""
+    """Outcome at the close of a message that was prefetched and never handed out; None: nothing can be said."""
     transacted: bool = False
-    """Whether sends and acknowledgements belong to a transaction. Then `left_handed_out` is said in it, too, where a
+    """True if sends and acknowledgements belong to a transaction. Then `left_handed_out` is said in it, too, where a
     receiver is closed before the commit."""
     default_outcome: Outcome | None = None
-    """What the link is attached with where the user says nothing (3.5.3)."""
+    """Default outcome that the link is attached with where the user says nothing (3.5.3)."""
     lazy_messages: int = 0
-    """So many automatic acknowledgements are gathered at most; 0: none wait, they leave with the next output."""
+    """Automatic acknowledgements that are gathered at most; 0: none wait, they leave with the next output."""
     lazy_ms: int = 0
-    """So long they are gathered at most."""
+    """Milliseconds for which automatic acknowledgements are gathered at most."""
     bounded: bool = False
-    """Whether messages that were handed out and not acknowledged are limited, by the option `unsettled_max`, though
+    """True if messages that were handed out and not acknowledged are limited, by the option `unsettled_max`, though
     their credit has come back."""
 
     @property
     def reliable(self) -> bool:
-        """Whether messages are acknowledged at all."""
+        """True if messages are acknowledged at all."""
         return self.snd_settle_mode is not SndSettleMode.SETTLED
 
 

@@ -1,4 +1,4 @@
-"""What a user may set: for a connection, for a sender, for a receiver.
+"""Options that a user may set: for a connection, for a sender, for a receiver.
 
 Times in options are whole milliseconds and say so in their names; the `timeout` arguments of methods are seconds, as
 everywhere in Python.
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class DeliveryMode(IntEnum):
-    """Whether a message must survive a crash of the broker. The values are those of JMS."""
+    """The durability of a message: whether it must survive a crash of the broker. The values are those of JMS."""
 
     NON_PERSISTENT = 1
-    """At most once: the broker never waits for its disk, and forgets the message when it stops."""
+    """Delivery at most once: the broker never waits for its disk, and forgets the message when it stops."""
     PERSISTENT = 2
     """The header says *durable*: the broker answers *accepted* when the message is safe."""
 
@@ -122,36 +122,36 @@ class ConnectOptions:
     """The host named in *open* (2.7.1); by default that of the URL. Brokers that serve several names choose by it."""
 
     connect_timeout_ms: int = 10_000
-    """From the first packet to the peer's *open*: TCP, TLS and SASL included."""
+    """Milliseconds from the first packet to the peer's *open*, at most: TCP, TLS and SASL included."""
 
     answer_timeout_ms: int = 10_000
-    """How long the peer has to answer a *begin* or an *attach*."""
+    """Milliseconds that the peer has to answer a *begin* or an *attach*."""
 
     close_timeout_ms: int = 5_000
-    """How long a `close` waits: for outcomes of sends, answers to acknowledgements, and the peer's own close."""
+    """Milliseconds that `close` waits: for outcomes of sends, answers to acknowledgements, and the peer's own close."""
 
     ack_timeout_ms: int = 30_000
-    """How long an acknowledgement waits for the peer's answer before its receipt says *unknown*."""
+    """Milliseconds that an acknowledgement waits for the peer's answer before its receipt says *unknown*."""
 
     ack_capacity: int = 10_000
-    """How many deliveries of one session may be acknowledged without waiting (``sync=False``) and not answered yet.
-    Beyond, such a call waits for the oldest of them. A receiver to which the peer owes so many answers, in time or not,
-    gets no more messages before it gives some: `receive` raises CreditExhausted."""
+    """Deliveries of one session that may be acknowledged without waiting (``sync=False``) and not answered yet. Beyond,
+    such a call waits for the oldest of them. A receiver to which the peer owes so many answers, in time or not, gets no
+    more messages before it gives some: `receive` raises CreditExhausted."""
 
     send_timeout_ms: int = 60_000
-    """How long `send`, `commit` and `rollback` wait for their outcome if their `timeout` says nothing, and how long
-    what was sent without waiting waits for a connection to be restored."""
+    """Milliseconds that `send`, `commit` and `rollback` wait for their outcome if their `timeout` says nothing, and
+    that what was sent without waiting waits for a connection to be restored."""
 
     in_doubt_is_rolled_back: bool = False
-    """Whether a commit that is in doubt raises TransactionRolledBack, as JMS does, and not TransactionInDoubt. All of
+    """True if a commit that is in doubt raises TransactionRolledBack, as JMS does, and not TransactionInDoubt. All of
     it may have happened all the same: for programs that repeat the work, and mind no duplicates."""
 
     unsettled_max: int = 10_000
-    """How many messages one receiver may have that were not acknowledged, in the buffer or handed out, in the modes
-    that give credit back on hand-over and acknowledge later (TRANSACTED, DUPS_OK)."""
+    """Messages without an acknowledgement that one receiver may have, in the buffer or handed out, in the modes that
+    give credit back on hand-over and acknowledge later (TRANSACTED, DUPS_OK)."""
 
     idle_timeout_ms: int = 30_000
-    """What we ask the peer to keep (2.4.5). One that is silent for twice as long is dropped. 0: we never do that."""
+    """Idle time-out for the peer, in milliseconds (2.4.5): it is dropped when silent for twice as long. 0: no limit."""
 
     max_frame_size: int = 65_536
     """The largest frame we accept, in bytes."""
@@ -160,17 +160,17 @@ class ConnectOptions:
     """The largest message a receiver accepts, in bytes; 0 for no limit."""
 
     channel_max: int = 255
-    """One less than the number of sessions that the connection may have."""
+    """Highest channel number: one less than the number of sessions that the connection may have."""
 
     properties: Mapping[str, object] | None = None
     """Shown to the peer in *open*, besides product and version."""
 
     in_band_tls: bool = False
-    """With an ``amqp://`` URL: begin with AMQP's TLS header (5.2.1), and go on over TLS on the same port, or not at
-    all. Few brokers know this; ``amqps://``, TLS from the first byte, is what all know."""
+    """True if a connection to an ``amqp://`` URL begins with AMQP's TLS header (5.2.1), and goes on over TLS on the
+    same port, or not at all. Few brokers know this; ``amqps://``, TLS from the first byte, is what all know."""
 
     reconnect: Reconnect | None = DEFAULT_RECONNECT
-    """How a lost connection is restored. None: it is not, and every wait raises ConnectionLost at once."""
+    """The policy to restore a lost connection. None: it is not, and every wait raises ConnectionLost at once."""
 
     sasl_mechanisms: tuple[str, ...] = ()
     """The SASL mechanisms that may be used, the preferred one first, of EXTERNAL, SCRAM-SHA-256, PLAIN and ANONYMOUS.
@@ -237,7 +237,7 @@ class SenderSpec:
 
     @property
     def what(self) -> str:
-        """For messages to people."""
+        """Description of the sender, for messages to people."""
         return f"the sender to {self.address!r}" if self.address is not None else "the anonymous sender"
 
 
@@ -246,7 +246,7 @@ class ReceiverSpec:
     """All it takes to attach a receiver, and to attach it again."""
 
     name: str
-    """Of a shared subscription's link: see `subscriptions`, which counts them."""
+    """Name of the link. Links of a shared subscription are counted in it: see `subscriptions`."""
     address: str | None
     """None: a temporary node, which the peer makes and names."""
     prefetch: int
@@ -290,7 +290,7 @@ class ReceiverSpec:
 
     @property
     def what(self) -> str:
-        """For messages to people."""
+        """Description of the receiver, for messages to people."""
         return (
             f"the receiver from {self.address!r}" if self.address is not None else "the receiver from a temporary node"
         )

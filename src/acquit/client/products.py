@@ -1,4 +1,4 @@
-"""What is known of brokers that their frames do not tell, or tell wrongly.
+"""Facts about brokers that their frames do not tell, or tell wrongly.
 
 A peer names its product and version in *open*. Where one is known to end sessions for a question that the specification
 allows, or to repeat what was asked as if it were granted, our client does not ask, or does not believe it. What each
@@ -12,20 +12,20 @@ from typing import Final, NamedTuple
 
 
 class Product(NamedTuple):
-    """What a peer is like."""
+    """The peculiarities of a peer."""
 
     keeps_first_acquirer: bool = False
-    """Its *first-acquirer* (3.2.1) is kept up to date: false says that somebody had the message before."""
+    """True if *first-acquirer* (3.2.1) is kept up to date: false says that somebody had the message before."""
     refuses_second: bool = False
-    """It ends the session, or the link, where a receiver asks for rcv-settle-mode second; others answer that they
-    grant *first* (2.6.3, 2.7.3)."""
+    """True if the peer ends the session, or the link, where a receiver asks for rcv-settle-mode second; others answer
+    that they grant *first* (2.6.3, 2.7.3)."""
     repeats_source: bool = False
-    """Its *attach* repeats what was asked of the source although it does nothing of it (3.5.3): distribution-mode,
-    filters, durability and capabilities."""
+    """True if the peer's *attach* repeats what was asked of the source although the peer does nothing of it (3.5.3):
+    distribution-mode, filters, durability and capabilities."""
 
     wants_attach_answered: bool = False
-    """It ends the session for a *flow* that comes before it has answered the *attach*, where it takes the link from an
-    earlier connection: as may be after each loss of one (2.6.1, 2.7.4)."""
+    """True if the peer ends the session for a *flow* that comes before it has answered the *attach*, where it takes the
+    link from an earlier connection: as may be after each loss of one (2.6.1, 2.7.4)."""
 
 
 UNKNOWN: Final = Product()
@@ -37,11 +37,11 @@ _KNOWN: Final[tuple[tuple[str, tuple[int, ...], Product], ...]] = (
     ("RabbitMQ", (4,), Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)),
     ("RabbitMQ", (4, 3), Product(keeps_first_acquirer=True, refuses_second=True)),
 )
-"""By product and the first version of which it holds, the older first."""
+"""Rows of a product, the first version of which the row holds, and its peculiarities; the older first."""
 
 
 def product_of(properties: Mapping[str, object] | None) -> Product:
-    """What is known of a peer that shows these connection properties."""
+    """Return what is known of a peer that shows these connection properties."""
     shown = properties or {}
     name, version = shown.get("product"), _numbers(str(shown.get("version", "")))
     rows = [row for product, since, row in _KNOWN if product == name and version >= since]

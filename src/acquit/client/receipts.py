@@ -38,12 +38,12 @@ P = TypeVar("P", bound="Promise")
 
 
 class Promise:
-    """Something that ends once."""
+    """A promise, which ends once."""
 
     __slots__ = ("_callbacks", "done")
 
     done: bool
-    """Whether it has ended: asking does not wait any more."""
+    """True if the promise has ended: asking does not wait any more."""
 
     def __init__(self) -> None:
         self.done = False
@@ -100,7 +100,7 @@ def call_when_done(
 
 
 class Milestone(Promise):
-    """What an endpoint comes to: attached, drained, closed. `failure` says why it came to nothing."""
+    """A step that an endpoint comes to: attached, drained, closed. `failure` says why it came to nothing."""
 
     __slots__ = ("failure",)
 
@@ -109,12 +109,12 @@ class Milestone(Promise):
         self.failure: Failure | None = None
 
     def succeed(self) -> None:
-        """It is done (loop side)."""
+        """End the step well, unless it has ended (loop side)."""
         if not self.done:
             self.end()
 
     def fail(self, failure: Failure) -> None:
-        """It came to nothing (loop side)."""
+        """End the step with the reason why it came to nothing, unless it has ended (loop side)."""
         if not self.done:
             self.failure = failure
             self.end()
@@ -126,16 +126,16 @@ class Milestone(Promise):
 
 
 class ReceiptStatus(IntEnum):
-    """What is known of an acknowledgement, from the most to the least."""
+    """The status of an acknowledgement: what is known of it, from the most to the least."""
 
     APPLIED = 0
     """The peer has applied it durably, and said so (it offers ``acquit:durable-settlement``)."""
     ANSWERED = 1
     """The peer settled it. Whether that would survive its crash is its own affair."""
     SENT = 2
-    """It is written to the socket, and the peer grants no answer (rcv-settle-mode first)."""
+    """The acknowledgement is written to the socket, and the peer grants no answer (rcv-settle-mode first)."""
     STALE = 3
-    """It came too late and has no effect: see `reason`. The broker has delivered the message again, or will."""
+    """No effect, as it came too late: see `reason`. The broker has delivered the message again, or will."""
     UNKNOWN = 4
     """No answer came in time, or the peer was lost first: it may or may not have been applied."""
 
@@ -144,12 +144,12 @@ class ReceiptStatus(IntEnum):
 
 
 class SettlementReceipt(Promise):
-    """What became of one call that acknowledges, over all the deliveries it was about."""
+    """The receipt of one call that acknowledges, over all the deliveries it was about."""
 
     __slots__ = ("_awaited", "_worst", "count", "lasting", "reason")
 
     count: int
-    """How many deliveries the call was about."""
+    """Number of deliveries that the call was about."""
     reason: str | None
     """More about STALE and UNKNOWN: why."""
 
@@ -194,10 +194,10 @@ class Fated(Protocol):
 
     @property
     def fate(self) -> object:
-        """What became of it; None while that is open."""
+        """The fate of the transaction; None while that is open."""
 
     def error(self) -> AcquitError | None:
-        """What to raise, freshly made; None if it was committed, or its fate is open."""
+        """Return the error to raise, freshly made; None if the transaction was committed, or its fate is open."""
 
 
 @dataclass(slots=True)
@@ -225,7 +225,7 @@ class TimeOver(NamedTuple):
     reason: str = "the peer gave no credit"
 
     def error(self, *, left: bool) -> AcquitError:
-        """What to raise; `left`: a frame of the message may have."""
+        """Return the error to raise; `left`: a frame of the message may have left."""
         within = "in time" if self.timeout_s is None else f"within {self.timeout_s:g} s"
         if left:
             return DeliveryInDoubt(f"no outcome {within}: the message may or may not be taken")
@@ -245,7 +245,7 @@ def _refused(state: Rejected | Released | Modified) -> AcquitError:
 
 
 class SendPromise(Promise):
-    """What became of one send."""
+    """The promise of one send: its outcome, or its error."""
 
     __slots__ = ("_failure", "asked", "awaited", "payload", "resent", "state", "tag", "transferred")
 
@@ -272,8 +272,8 @@ class SendPromise(Promise):
 
     @property
     def provisional(self) -> bool:
-        """Whether it is part of a transaction of which it is not known how it ends. Then `outcome` is what the message
-        will have if that is committed. Once it is known to be rolled back, `result` raises TransactionRolledBack."""
+        """True if the send is part of a transaction whose end is not known. Then `outcome` is what the message will
+        have if that is committed. Once it is known to be rolled back, `result` raises TransactionRolledBack."""
         state = self.state
         return isinstance(state, Provisional) and state.transaction.fate is None
 
@@ -286,14 +286,14 @@ class SendPromise(Promise):
             self.end()
 
     def fail(self, failure: Failure | TimeOver | None) -> None:
-        """Nothing more will be heard (loop side)."""
+        """End the send without an outcome: nothing more will be heard (loop side)."""
         if not self.done:
             self.payload = b""
             self._failure = failure
             self.end()
 
     def error(self) -> AcquitError | None:
-        """What to raise, freshly made; None for an accepted message. Only when done."""
+        """Return the error to raise, freshly made; None for an accepted message. Only when done."""
         state = self.state
         if isinstance(state, Provisional):
             if state.outcome is None or isinstance(state.outcome, Accepted):
@@ -328,7 +328,7 @@ class SendPromise(Promise):
         return doubt
 
     def open_error(self, timeout_s: float | None) -> AcquitError:
-        """What a wait raises that ended before the send did. Only what never left is known to be with us."""
+        """Return the error of a wait that ended before the send did. Only what never left is known to be with us."""
         if self.transferred:
             return TimeOver(timeout_s).error(left=True)
         within = "" if timeout_s is None else f" within {timeout_s:g} s"

@@ -84,12 +84,12 @@ class MessageCore(Message):
 
     @property
     def settled(self) -> bool:
-        """Whether this delivery has its outcome, by us or by the peer; always so on an unreliable link."""
+        """True if this delivery has its outcome, by us or by the peer; always so on an unreliable link."""
         return self.outcome is not None or self.delivery.settled
 
     @property
     def was_left(self) -> bool:
-        """Whether a close gave it its outcome, because nobody had: see `SessionCore.settle_leftovers`."""
+        """True if a close gave this delivery its outcome, because nobody had: see `SessionCore.settle_leftovers`."""
         return self.outcome is not None and self.outcome is self.receiver.left_as
 
     @property
@@ -106,7 +106,7 @@ class MessageCore(Message):
 
     @property
     def redelivered(self) -> bool:
-        """Whether somebody may have seen this message before.
+        """True if somebody may have seen this message before.
 
         True when an attempt failed, or when the broker says that it was acquired before, if it is one that keeps that
         up to date (ours, RabbitMQ 4). The specification's default for *first-acquirer* is false (3.2.1), so from any
@@ -195,7 +195,7 @@ class MessageCore(Message):
         return AlreadySettled(f"this delivery is settled already, {said}; the first outcome stands")
 
     def handed_over(self) -> None:
-        """It left the buffer with the outcome that the mode gives it, if any, and its credit comes back (loop side)."""
+        """Return the credit of a message that left the buffer, and say the outcome of its mode, if any (loop side)."""
         receiver = self.receiver
         session = receiver.session
         if self.number < session.since:
@@ -227,7 +227,7 @@ class Kinds:
 
 
 class ReceiverBase:
-    """What messages and the session see of a receiver."""
+    """A receiver as messages and the session see it."""
 
     __slots__ = ("closing", "failure", "left_as", "mode", "session", "spec")
 
@@ -247,7 +247,7 @@ class ReceiverBase:
 
     @property
     def address(self) -> str:
-        """Where from, as the peer says."""
+        """Address of the source, as the peer says it."""
         source = self.link.source
         return (source.address if source is not None else None) or self.spec.address or ""
 
@@ -269,7 +269,7 @@ class ReceiverBase:
 
 
 class Errand(Protocol):
-    """What is under way on links of its own."""
+    """A task of the session that is under way on links of its own."""
 
     def on_ended(self, failure: Failure) -> None:
         """A link of it is over, or the session with all of them."""
@@ -290,7 +290,7 @@ TAKEN_BACK: Final = object()
 
 
 class SessionBase:
-    """What messages, links and transactions see of their session: its mode, and what it handed out."""
+    """A session as its messages, links and transactions see it: its mode, and what it handed out."""
 
     engine: Session
     transactions: Transacting | None
@@ -302,16 +302,16 @@ class SessionBase:
         self.failure: Failure | None = None
         self.closing = False
         self.errands: dict[Errand, None] = {}
-        """What is under way on links of its own."""
+        """Tasks that are under way on links of their own."""
         self.handed_out: dict[int, MessageCore] = {}
         """Handed out and not acknowledged, in the order of handing out, by their number."""
         self.number = 0
-        """Of the next message that arrives."""
+        """Number of the next message that arrives."""
         self.since = 0
         """The number of the first message that arrived on the present connection: the broker delivers older ones that
         were not acknowledged again, to whomever."""
         self.eager = not (mode.transacted or mode.lazy_messages)
-        """Whether nothing that was done waits for something else, or for a while."""
+        """True if nothing that was done waits for something else, or for a while."""
         self.unanswered = Unanswered(core)
         """Acknowledgements that nobody waits for."""
         self._said: Outcome | None = None

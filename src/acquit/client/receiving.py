@@ -48,7 +48,7 @@ OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "a
 
 
 class Listener(Protocol):
-    """Who hands messages of a receiver to a handler (`listening.ListeningCore`), to that receiver."""
+    """A listener, which hands messages to a handler, as its receiver sees it (`listening.ListeningCore`)."""
 
     ended: Milestone
 
@@ -57,11 +57,11 @@ class Listener(Protocol):
 
     @property
     def asked_from_inside(self) -> bool:
-        """Whether one of its own handlers is asking."""
+        """True if one of the listener's own handlers is asking."""
 
 
 class ReceiverCore(ReceiverBase):
-    """One receiver. Methods under "user side" may be called from any thread, the others only on the loop side."""
+    """A receiver. Methods under "user side" may be called from any thread, the others only on the loop side."""
 
     __slots__ = (
         "_average_bytes",
@@ -102,11 +102,11 @@ class ReceiverCore(ReceiverBase):
         self.detached = Milestone()
         self.drained: Milestone | None = None
         self.listeners: list[Listener] = []
-        """Those that were started and have not ended."""
+        """Listeners that were started and have not ended."""
         self.notify: Callable[[], None] = _nobody
         """Called on the loop side when the buffer has got something, or nothing will come any more."""
         self.has_waiters: Callable[[], bool] = _no
-        """Whether somebody waits for a message who does not say so by `begin_wait`."""
+        """Function that says whether somebody waits for a message who does not say so by `begin_wait`."""
         self.returning = False
         """Messages are not wanted now: what arrives goes back (a rollback)."""
         self._received = self.mode.received
@@ -124,7 +124,7 @@ class ReceiverCore(ReceiverBase):
         self._on_handover = self.mode.credit is CreditReturn.ON_HANDOVER
         self._paused = False
         self._silent = False
-        """Nothing is granted before the peer has answered the attach: it is one that does not bear it."""
+        """True while nothing is granted before the peer has answered the attach, as it does not bear that."""
         self._pulling = 0
         self._queries: list[Milestone] = []
         self._average_bytes = 0.0
@@ -173,18 +173,18 @@ class ReceiverCore(ReceiverBase):
 
     @property
     def closed_by_us(self) -> bool:
-        """Whether it has ended because its owner wanted that, which ends an iteration; all else is an error."""
+        """True if the receiver has ended because its owner wanted that: it ends an iteration; all else is an error."""
         return self.closing or (self.failure is not None and self.failure.orderly)
 
     def before_waiting(self) -> None:
-        """Nothing is in the buffer, and somebody is about to wait. Says so if that will be for nothing, and sees to it
-        that what room there is has been granted: hand-overs do not tell the loop side in every mode."""
+        """Prepare a wait for a message, with nothing in the buffer: say so if it will be for nothing, and see to it
+        that what room there is has been granted, as hand-overs do not tell the loop side in every mode."""
         self._warn_if_exhausted()
         if not self._on_handover and self.link.credit == 0:
             self.session.core.post((self.top_up,))
 
     def begin_wait(self) -> None:
-        """Somebody waits for a message now. Needed where that is what makes credit: see `waits_for_credit`."""
+        """Note that somebody waits for a message now. Needed where that makes credit: see `waits_for_credit`."""
         self.session.core.post((self._wait_begun,))
 
     def end_wait(self) -> None:
@@ -193,12 +193,12 @@ class ReceiverCore(ReceiverBase):
 
     @property
     def waits_for_credit(self) -> bool:
-        """Whether there is credit only while somebody waits (prefetch 0, or after `drain`)."""
+        """True if there is credit only while somebody waits (prefetch 0, or after `drain`)."""
         return self.spec.prefetch == 0 or self._paused
 
     @property
     def exhausted(self) -> bool:
-        """At the prefetch limit with all of it handed out: nothing more comes before something is acknowledged.
+        """True if all of the prefetch is handed out: nothing more comes before something is acknowledged.
 
         Counts what is handed out rather than looking at the credit, as acknowledgements may be on their way to the
         loop side.
@@ -231,7 +231,7 @@ class ReceiverCore(ReceiverBase):
         self._warned = exhausted
 
     def exhaustion(self) -> CreditExhausted:
-        """What `receive` raises then."""
+        """Return the error that `receive` raises when the receiver is exhausted."""
         if self.starved:
             return CreditExhausted(
                 f"the peer owes answers to {self._unanswered_max} acknowledgements of {self.spec.what} (ack_capacity), "
@@ -250,13 +250,13 @@ class ReceiverCore(ReceiverBase):
 
     @property
     def lock_duration_ms(self) -> int | None:
-        """How long the peer lets us hold a message without an outcome, if it says so."""
+        """Milliseconds that the peer lets us hold a message without an outcome, if it says so."""
         duration = self.remote_properties.get(LOCK_DURATION)
         return int(duration) if isinstance(duration, int) else None
 
     @property
     def available(self) -> int | None:
-        """How many messages wait at the peer, as its last flow said; None where it never did."""
+        """Number of messages that wait at the peer, as its last flow said; None where it never did."""
         return self.link.available if self.attached.done and self.failure is None else None
 
     # -- loop side: life -----------------------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ class ReceiverCore(ReceiverBase):
 
     @property
     def returned(self) -> bool:
-        """Whether no credit is left that something could arrive for."""
+        """True if no credit is left that something could arrive for."""
         return self.failure is not None or self.drained is None or self.drained.done
 
     def resume(self) -> None:
@@ -527,7 +527,7 @@ class ReceiverCore(ReceiverBase):
 
     @property
     def _draining(self) -> bool:
-        """Whether a drain is under way: to grant would end it, and nobody would hear that it is over."""
+        """True while a drain is under way: to grant would end it, and nobody would hear that it is over."""
         return self.drained is not None and not self.drained.done
 
     def on_drained(self) -> None:
@@ -564,7 +564,7 @@ class ReceiverCore(ReceiverBase):
 
     @property
     def answered(self) -> bool:
-        """Whether the peer answers acknowledgements: rcv-settle-mode second was granted (2.8.3)."""
+        """True if the peer answers acknowledgements: rcv-settle-mode second was granted (2.8.3)."""
         return self.link.rcv_settle_mode is RcvSettleMode.SECOND
 
     def open_receipts(self) -> list[SettlementReceipt]:
@@ -578,13 +578,13 @@ class ReceiverCore(ReceiverBase):
 
     @property
     def remote_properties(self) -> Mapping[str, object]:
-        """Of the peer's attach."""
+        """Properties of the peer's attach."""
         attach = self.link.remote_attach
         return {} if attach is None or attach.properties is None else attach.properties
 
 
 class Listening:
-    """While a listener has a message; at the end the message gets the outcome that the mode says, if it has none."""
+    """A listener's time with a message; at its end the message gets the outcome that the mode says, if it has none."""
 
     __slots__ = ("_message", "dealt_with")
 

@@ -1,4 +1,4 @@
-"""When a lost connection is worth another try, and when to try: the policy of reconnection, without clock or socket.
+"""The policy of reconnection, without clock or socket: when a lost connection is worth another try, and when to try.
 
 Theory of operation. The core (`core`) keeps what must survive a connection: sessions, links with their specs, sends
 without an outcome. The driver asks this module what to do::
@@ -41,28 +41,28 @@ no room. All others (permission, not found, what we said wrong) would be the sam
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reconnect:
-    """How a lost connection is restored (`ConnectOptions.reconnect`). Raises ConfigurationError, naming the field."""
+    """The policy to restore a connection (`ConnectOptions.reconnect`). Raises ConfigurationError, naming the field."""
 
     delay_ms: int = 100
-    """Before the first round of attempts. A round tries every host once, in turn."""
+    """Milliseconds before the first round of attempts. A round tries every host once, in turn."""
 
     delay_max_ms: int = 30_000
     """The longest delay between two rounds."""
 
     multiplier: float = 2.0
-    """By which the delay grows with each round; 1 keeps it."""
+    """Factor by which the delay grows with each round; 1 keeps it."""
 
     jitter: float = 0.5
     """The largest part of a delay by which it is shortened at random, from 0 to 1."""
 
     outage_max_ms: int = 300_000
-    """After so long without a connection it is lost for good, and every wait raises ConnectionLost. 0: no limit."""
+    """Milliseconds of outage until the connection is lost for good: every wait raises ConnectionLost. 0: no limit."""
 
     rounds_max: int = 0
-    """After so many rounds in one outage it is lost for good. 0: no limit."""
+    """Rounds in one outage after which the connection is lost for good. 0: no limit."""
 
     first_rounds: int = 1
-    """How many rounds `connect` itself makes before it raises. 0: no limit but `outage_max_ms`."""
+    """Rounds that `connect` itself makes before it raises. 0: no limit but `outage_max_ms`."""
 
     shuffle: bool = False
     """Try the hosts in a random order, so that clients spread over them, rather than as they are given."""
@@ -122,7 +122,7 @@ class Backoff:
         self.rounds += 1
 
     def next_delay(self, now: float) -> float:
-        """How long to wait before the next round. The last one is when the outage has lasted for as long as it may."""
+        """Return the seconds until the next round. The last one is when the outage has lasted for as long as it may."""
         options = self._options
         delay_s = min(self._delay_s, options.delay_max_ms / 1000)
         self._delay_s = min(self._delay_s * options.multiplier, options.delay_max_ms / 1000)
@@ -132,7 +132,7 @@ class Backoff:
         return delay_s
 
     def exhausted(self, now: float) -> str | None:
-        """Why there is no other round, for people; None while there is."""
+        """Return the limit that forbids another round, for people; None while there is another."""
         options = self._options
         if self._rounds_max and self.rounds >= self._rounds_max:
             return f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'} of attempts"
@@ -142,15 +142,15 @@ class Backoff:
 
 
 def worth_another_try(event: ConnectionEnded) -> bool:
-    """Whether a connection that ended like this may be had again."""
+    """Return True if a connection that ended like this may be had again."""
     if event.authentication:
         return False
     return event.lost or (event.remote and (event.error is None or event.error.condition in RETRIED))
 
 
 def is_final(error: Exception) -> bool:
-    """Whether an attempt that failed with `error` would fail again, at any host: a mistake of ours, a user that is not
-    known, or a *close* in answer to our *open* of a condition that stays (permission, not found)."""
+    """Return True if an attempt that failed with `error` would fail again, at any host: a mistake of ours, a user that
+    is not known, or a *close* in answer to our *open* of a condition that stays (permission, not found)."""
     if isinstance(error, AuthenticationFailed | ConfigurationError):
         return True
     answered = isinstance(error, EndpointError) and error.remote and error.condition is not None
@@ -158,31 +158,31 @@ def is_final(error: Exception) -> bool:
 
 
 class ConnectionEventKind(Enum):
-    """What happened to a connection."""
+    """The kind of event that happened to a connection."""
 
     CONNECTED = "connected"
-    """It opened for the first time."""
+    """The connection opened for the first time."""
     INTERRUPTED = "interrupted"
-    """It is lost, and will be restored if that can be done."""
+    """The connection is lost, and will be restored if that can be done."""
     RESTORED = "restored"
-    """It opened again: links come back, sends without an outcome are sent again."""
+    """The connection opened again: links come back, sends without an outcome are sent again."""
     FAILED = "failed"
-    """It is over, though nobody here closed it."""
+    """The connection is over, though nobody here closed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEvent:
-    """What `on_event` is told."""
+    """An event of a connection, which `on_event` is told."""
 
     kind: ConnectionEventKind
     where: str
     """The peer, as ``host:port``; of the connection that was lost for INTERRUPTED and FAILED."""
     reason: str | None = None
-    """Why it was lost."""
+    """The reason why the connection was lost."""
     rounds: int = 0
-    """How many rounds of attempts the outage has taken."""
+    """Number of rounds of attempts that the outage has taken."""
     outage_s: float = 0.0
-    """How long it has lasted, in seconds."""
+    """Seconds that the outage has lasted."""
 
 
 __all__ = ["Backoff", "ConnectionEvent", "ConnectionEventKind", "Reconnect", "is_final", "worth_another_try"]

@@ -70,7 +70,7 @@ logger = logging.getLogger("acquit.client")
 JMS_REPLY_TO: Final = "x-opt-jms-reply-to"
 QUEUE: Final = Byte(0)
 TEMPORARY_QUEUE: Final = Byte(2)
-"""What a JMS responder is told of the reply address; without it some take it for a topic."""
+"""The kind of the reply address, which a JMS responder is told; without it some take the address for a topic."""
 
 PREFETCH: Final = 100
 BUFFER_MESSAGES: Final = 1_000
@@ -79,7 +79,7 @@ ENDED_MAX: Final = 10_000
 """Requests that have ended, the latest, of which a reply counts as late and not as unknown."""
 
 Reply: TypeAlias = "Message | Body"
-"""What a handler of requests returns: None for no reply."""
+"""The result of a handler of requests: None for no reply."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +96,7 @@ class _Waiting:
 
     @property
     def accepted(self) -> bool | None:
-        """What became of the request itself."""
+        """True if the request was accepted, False if it never left, None if its outcome was not heard."""
         promise = self.promise
         if promise.done:
             return True if promise.error() is None else None if promise.transferred else False
@@ -139,29 +139,29 @@ class Requester:
 
     @property
     def address(self) -> str | None:
-        """Where requests go; None for the anonymous terminus, where each request's `to` says it."""
+        """Address of the requests; None for the anonymous terminus, where each request's `to` says it."""
         return self._sender.address
 
     @property
     def reply_to(self) -> str:
-        """Where replies come to at present. A temporary node has another name after each loss of the connection, and
-        none ("") until it is restored."""
+        """Address that replies come to at present. A temporary node has another name after each loss of the connection,
+        and none ("") until it is restored."""
         return "" if self._temporary and self._core.session.core.interrupted else self._receiver.address
 
     @property
     def pending(self) -> int:
-        """How many requests wait for their reply."""
+        """Number of requests that wait for their reply."""
         return len(self._waiting)
 
     @property
     def late_replies(self) -> int:
-        """How many replies came when nobody waited for them any more, or a second time. They were dropped."""
+        """Number of replies that came when nobody waited for them any more, or a second time. They were dropped."""
         return self._late
 
     @property
     def unknown_replies(self) -> int:
-        """How many messages came to the reply address that were no reply to a request from here: their correlation id
-        is missing, malformed, or of none of the latest 10,000 requests. They were dropped."""
+        """Number of messages that came to the reply address and were no reply to a request from here: their correlation
+        id is missing, malformed, or of none of the latest 10,000 requests. They were dropped."""
         return self._unknown
 
     async def request(self, message: Message | Body, *, timeout: float | None = None) -> ReceivedMessage:
@@ -341,7 +341,7 @@ class LinkSession(Protocol):
 
     @property
     def mode(self) -> AckMode:
-        """How it acknowledges."""
+        """Acknowledgement mode of the session."""
 
     def receiver(self, address: str | None, *, prefetch: int) -> Opening[Receiver]:
         """Attach a receiver."""
@@ -411,7 +411,7 @@ def _sender_spec(address: str | None, delivery_mode: DeliveryMode, topic: bool =
 
 
 class Replies:
-    """What a responder, blocking or not, knows of its replies. Methods may be called from any thread."""
+    """The replies of a responder, blocking or not, and their counts. Methods may be called from any thread."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -460,22 +460,22 @@ class Responder:
 
     @property
     def address(self) -> str:
-        """Where requests come to."""
+        """Address that requests come to."""
         return self._receiver.address
 
     @property
     def answered(self) -> int:
-        """How many replies were accepted."""
+        """Number of replies that were accepted."""
         return self._replies.answered
 
     @property
     def dropped(self) -> int:
-        """How many replies had nowhere to go: the request did not say where, or that address was gone."""
+        """Number of replies that had nowhere to go: the request did not say where, or that address was gone."""
         return self._replies.dropped
 
     @property
     def done(self) -> bool:
-        """Whether it has ended: no handler is running, and none will be called."""
+        """True if the responder has ended: no handler is running, and none will be called."""
         return self._listener.done
 
     async def wait(self, timeout: float | None = None) -> bool:

@@ -32,29 +32,29 @@ class Requester:
 
     @property
     def address(self) -> str | None:
-        """Where requests go; None for the anonymous terminus, where each request's `to` says it."""
+        """Address of the requests; None for the anonymous terminus, where each request's `to` says it."""
         return self._aio.address
 
     @property
     def reply_to(self) -> str:
-        """Where replies come to at present. A temporary node has another name after each loss of the connection, and
-        none ("") until it is restored."""
+        """Address that replies come to at present. A temporary node has another name after each loss of the connection,
+        and none ("") until it is restored."""
         return self._aio.reply_to
 
     @property
     def pending(self) -> int:
-        """How many requests wait for their reply."""
+        """Number of requests that wait for their reply."""
         return self._aio.pending
 
     @property
     def late_replies(self) -> int:
-        """How many replies came when nobody waited for them any more, or a second time. They were dropped."""
+        """Number of replies that came when nobody waited for them any more, or a second time. They were dropped."""
         return self._aio.late_replies
 
     @property
     def unknown_replies(self) -> int:
-        """How many messages came to the reply address that were no reply to a request from here: their correlation id
-        is missing, malformed, or of none of the latest 10,000 requests. They were dropped."""
+        """Number of messages that came to the reply address and were no reply to a request from here: their correlation
+        id is missing, malformed, or of none of the latest 10,000 requests. They were dropped."""
         return self._aio.unknown_replies
 
     def request(self, message: Message | Body, *, timeout: float | None = None) -> ReceivedMessage:
@@ -105,22 +105,22 @@ class Responder:
 
     @property
     def address(self) -> str:
-        """Where requests come to."""
+        """Address that requests come to."""
         return self._receiver.address
 
     @property
     def answered(self) -> int:
-        """How many replies were accepted."""
+        """Number of replies that were accepted."""
         return self._replies.answered
 
     @property
     def dropped(self) -> int:
-        """How many replies had nowhere to go: the request did not say where, or that address was gone."""
+        """Number of replies that had nowhere to go: the request did not say where, or that address was gone."""
         return self._replies.dropped
 
     @property
     def done(self) -> bool:
-        """Whether it has ended: no handler is running, and none will be called."""
+        """True if the responder has ended: no handler is running, and none will be called."""
         return self._listener.done
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -169,7 +169,7 @@ class LinkSession(Protocol):
 
     @property
     def mode(self) -> AckMode:
-        """How it acknowledges."""
+        """Acknowledgement mode of the session."""
 
     def receiver(self, address: str | None, *, prefetch: int) -> Receiver:
         """Attach a receiver."""

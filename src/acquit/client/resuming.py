@@ -157,7 +157,7 @@ class ResumingReceiver(ReceiverCore):
         self._receipts: dict[SettlementReceipt, None] = {}
         """Receipts that may be open."""
         self._refusal: Failure | None = None
-        """Why we detach a link that the peer has granted; whoever waits hears it when that is done."""
+        """The reason why we detach a link that the peer has granted; whoever waits hears it when that is done."""
         self._again = False
         """The link is being detached to be attached once more."""
         self._expected: set[bytes] = set()
@@ -449,7 +449,7 @@ class ResumingSender(SenderCore):
         self._named: set[bytes] = set()
         """Tags that our last attach had in its map."""
         self._refusal: Failure | None = None
-        """Why we detach a link that the peer has granted; whoever waits hears it when that is done."""
+        """The reason why we detach a link that the peer has granted; whoever waits hears it when that is done."""
         self._again = False
         """The link is being detached to be attached once more."""
         self._storing = 0

@@ -20,7 +20,7 @@ ITERATIONS_MAX: Final = 1_000_000
 
 
 class Scram:
-    """One user's password, for one connection."""
+    """The exchange that proves one user's password, for one connection."""
 
     slow: ClassVar[bool] = True
 

@@ -57,7 +57,7 @@ _HEADERS: Final = {
 
 
 class SenderCore:
-    """One sender. Methods under "user side" may be called from any thread, the others only on the loop side."""
+    """A sender. Methods under "user side" may be called from any thread, the others only on the loop side."""
 
     __slots__ = (
         "_failed",
@@ -103,13 +103,13 @@ class SenderCore:
         self._failed: deque[SendPromise] = deque(maxlen=1_000)
         self._ids = MessageIds()
         self._first_lost: dict[SendPromise, float] = {}
-        """When the sends that are, or were, sent again were lost for the first time."""
+        """Times at which the sends that are, or were, sent again were lost for the first time."""
 
     # -- user side -----------------------------------------------------------------------------------------------------
 
     @property
     def has_room(self) -> bool:
-        """Whether the buffer takes one more. A message larger than the whole buffer may have it for itself."""
+        """True if the buffer takes one more. A message larger than the whole buffer may have it for itself."""
         spec = self.spec
         return len(self.queue) < spec.buffer_messages and self._queued_bytes - self._sent_bytes < spec.buffer_bytes
 
@@ -124,8 +124,8 @@ class SenderCore:
             self.session.core.post((self.pump,))
 
     def limit(self, promise: SendPromise, left_s: float, timeout_s: float) -> None:
-        """Have a send that was put into the buffer end in `left_s` seconds, which is what is left of its `timeout_s`,
-        whoever waits for it, or nobody."""
+        """Arrange that a send that was put into the buffer ends in `left_s` seconds, which is what is left of its
+        `timeout_s`, whether somebody waits for it or not."""
         core = self.session.core
         core.post((core.limit, self, promise, left_s, timeout_s))
 
@@ -173,7 +173,7 @@ class SenderCore:
             )
 
     def begin_trace(self, promise: SendPromise) -> None:
-        """Have the trace of a send end with it."""
+        """Arrange that the trace of a send ends with it."""
         payload = promise.payload
         if isinstance(payload, TracedPayload):
             promise.when_done(lambda: payload.trace.end(promise.error()))
@@ -190,7 +190,7 @@ class SenderCore:
 
     @property
     def address(self) -> str | None:
-        """Where to, as the peer says; None for the anonymous terminus."""
+        """Address of the target, as the peer says it; None for the anonymous terminus."""
         target = self.link.target
         return target.address if isinstance(target, Target) else self.spec.address
 
@@ -393,7 +393,7 @@ class SenderCore:
         self.notify()
 
     def warn_of_failed(self) -> None:
-        """At the close: nobody will hear of these any more."""
+        """Warn, at the close, of failed sends that nobody will hear of any more."""
         unseen = [promise for promise in self._failed if not promise.asked and promise.error() is not None]
         if unseen:
             logger.warning(
@@ -414,7 +414,7 @@ class SenderCore:
 
     @property
     def remote_properties(self) -> Mapping[str, object]:
-        """Of the peer's attach."""
+        """Properties of the peer's attach."""
         attach = self.link.remote_attach
         return {} if attach is None or attach.properties is None else attach.properties
 

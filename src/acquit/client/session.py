@@ -41,7 +41,7 @@ _ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
 
 
 class SessionCore(SessionBase):
-    """One session: its mode, its links, and what it handed out."""
+    """A session: its mode, its links, and what it handed out."""
 
     def __init__(self, core: CoreBase, mode: Mode, kinds: Kinds) -> None:
         super().__init__(core, mode, kinds)
@@ -58,7 +58,7 @@ class SessionCore(SessionBase):
     # -- user side -----------------------------------------------------------------------------------------------------
 
     def recover(self) -> int:
-        """What was handed out and not acknowledged goes back to the front of the buffers, in order. How many.
+        """Put what was handed out and not acknowledged back to the front of the buffers, in order. Return how many.
 
         Only in modes where the user acknowledges: elsewhere nothing is left to be recovered. Raises LocalProtocolError
         in TRANSACTED, where that is what a rollback does.
@@ -303,7 +303,7 @@ class SessionCore(SessionBase):
             receiver.put_back(its_own)
 
     def settle_leftovers(self, receiver: ReceiverCore) -> None:
-        """At the close of `receiver`: give what was not acknowledged the outcomes that the mode says, or the
+        """Give what was not acknowledged, at the close of `receiver`, the outcomes that the mode says, or the
         default-outcome that the link was attached with."""
         receiver.begin_close()
         if receiver.failure is not None:
@@ -329,8 +329,8 @@ class SessionCore(SessionBase):
 
 
 def _agree(said: object, told: object) -> bool:
-    """Whether the peer, which names this outcome, did what was said. A lock that ran out is *modified* as well: then
-    the peer says that the attempt failed, whatever else was said."""
+    """Return True if the peer, which names the outcome `told`, did what was said. A lock that ran out is *modified* as
+    well: then the peer says that the attempt failed, whatever else was said."""
     if isinstance(said, Modified) and isinstance(told, Modified):
         flags = [(bool(one.delivery_failed), bool(one.undeliverable_here)) for one in (said, told)]
         return flags[0] == flags[1]
@@ -344,7 +344,7 @@ class Removal:
     def __init__(self, session: SessionCore, subscription: Subscription) -> None:
         named = session.core.named
         self.done = Milestone()
-        """It is gone; or why that cannot be."""
+        """Promise that ends when the subscription is gone, or with the reason why that cannot be."""
         self.what = f"the subscription {subscription.name!r}"
         self._session = session
         session.errands[self] = None

@@ -67,7 +67,7 @@ class Subscription:
         return f"{self.name}|{suffix}" if suffix else self.name
 
     def capabilities(self, *, named: bool) -> tuple[str, ...]:
-        """Of the source, besides ``topic``."""
+        """Return the capabilities of the source, besides ``topic``."""
         return (("shared",) if named else ("shared", "global")) if self.shared else ()
 
 

@@ -1,4 +1,4 @@
-"""What the blocking API needs of threads: one loop thread for the process, and ways to wait for it.
+"""The threads of the blocking API: one loop thread for the process, and ways to wait for it.
 
 The loop thread starts with the first connection and serves all of them. It goes on reading, answering and sending
 heartbeats while user code computes. It is a daemon: a program that ends without closing its connections looks to the
@@ -38,7 +38,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="acquit", daemon=True).start()
         self.forked = False
-        """This is a child, and the thread is the parent's."""
+        """True if this is a child process, and the thread is the parent's."""
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine there and wait for its result. An interrupt of this thread cancels it. Raises
@@ -57,12 +57,12 @@ class LoopThread:
         """Wait until all that was asked for before has been looked at there."""
 
         async def nothing() -> None:
-            """To have had its turn."""
+            """Do nothing: its turn is all that matters."""
 
         self.run(nothing())
 
     def call(self, function: Callable[[], object]) -> None:
-        """Have a function called there, soon."""
+        """Call a function on the loop thread, soon."""
         self._loop.call_soon_threadsafe(function)
 
 
@@ -82,7 +82,7 @@ def loop_thread() -> LoopThread:
 
 
 def watch_forks(driver: Driver) -> None:
-    """This connection is the present process's, and no child's."""
+    """Remember that this connection is the present process's, and no child's."""
     _drivers.add(driver)
 
 
@@ -122,7 +122,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Gate:
-    """Where threads wait for something that the loop thread brings about."""
+    """A place where threads wait for something that the loop thread brings about."""
 
     __slots__ = ("_condition", "_waiting")
 
@@ -141,11 +141,11 @@ class Gate:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether a thread waits, or is about to."""
+        """True if a thread waits, or is about to."""
         return self._waiting > 0
 
     def open(self) -> None:
-        """Something changed (loop thread). Free while nobody waits: who is about to has still to look at `ready`."""
+        """Wake who waits (loop thread). Free while nobody does: who is about to has still to look at `ready`."""
         if self._waiting:
             with self._condition:
                 self._condition.notify_all()
@@ -161,7 +161,7 @@ class CallbackThread:
         self._thread.start()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have a function called there, soon. It must not raise."""
+        """Call a function on the callback thread, soon. It must not raise."""
         self._calls.put(function)
 
     def catch_up(self, timeout_s: float) -> None:
@@ -208,7 +208,7 @@ _leaving = threading.RLock()  # a handler of a signal may wait while its thread 
 
 
 def when_done(promise: P, callback: Callable[[P], object]) -> None:
-    """Have a user's callback called on the callback thread when a promise ends, once."""
+    """Call a user's callback on the callback thread when a promise ends, once."""
     end = call_when_done(promise, callback, callback_thread().call)
     with _leaving:
         promise.when_done(end)

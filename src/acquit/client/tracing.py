@@ -1,4 +1,4 @@
-"""What a client tells an observer of messages: the interface, and what a send carries meanwhile.
+"""The interface of an observer of a client's messages, and what a send carries meanwhile.
 
 Theory of operation. A connection may have one `Tracer`. It hears of a send before the message is encoded, so that the
 message can carry the context of the send to whoever receives it; of each message that is handed out; of the time in

@@ -72,13 +72,13 @@ from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.sections import VALUE_HEAD
 
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:declared:list")
-"""What a control link understands: *rejected* is how a commit is refused without an end of the link (4.3)."""
+"""Outcomes that a control link understands: *rejected* is how a commit is refused without an end of the link (4.3)."""
 
 _BY_US: Final = "the transaction was rolled back by us"
 
 
 class Transaction(Promise):
-    """One transaction. It is done when its end is, one way or another."""
+    """A transaction. It is done when its end is, one way or another."""
 
     __slots__ = (
         "claimed",
@@ -104,41 +104,41 @@ class Transaction(Promise):
         self.in_doubt = in_doubt
         self.txn_id: bytes | None = None
         self.origin: Origin | None = None
-        """Where and when it was declared."""
+        """Place and time at which the transaction was declared; None before."""
         self.stage = Stage.FRESH
         self.reason = ""
         self.condition: str | None = None
         self.description: str | None = None
         self.given_back = False
         self.heard = False
-        """Whether somebody has been told its end."""
+        """True if somebody has been told how the transaction ended."""
         self.sends: set[SendPromise] = set()
-        """While it is ending: those whose outcome is awaited."""
+        """Sends whose outcome is awaited, while the transaction is ending."""
         self.failed: list[SendPromise] = []
         self.claimed: list[MessageCore] = []
-        """While it is ending: what was handed out without an outcome. What was given one that was never said goes back
-        with it."""
+        """Messages that were handed out without an outcome, while the transaction is ending. Those that were given one
+        that was never said go back with them."""
         self.waiting: list[tuple[Sequence[MessageCore], Outcome, SettlementReceipt]] = []
         """Outcomes that wait for its id."""
         self.missed: str | None = None
-        """Why an outcome that was given in it has no effect."""
+        """The reason why an outcome given in the transaction has no effect; None where there is no such outcome."""
         self.heard_of = False
-        """Whether something was learnt of it: an outcome of a send, a message received in it. Then it cannot be done
-        again as if nothing had been."""
+        """True if something was learnt of the transaction: an outcome of a send, a message received in it. Then it
+        cannot be done again as if nothing had been."""
 
     @property
     def fate(self) -> Fate | None:
-        """What became of it; None while that is open."""
+        """The fate of the transaction; None while that is open."""
         return FATES.get(self.stage)
 
     @property
     def discharging(self) -> bool:
-        """Whether its end is under way, and not answered."""
+        """True if the end of the transaction is under way, and not answered."""
         return self.stage in DISCHARGING
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was done in it."""
+        """True if nothing was done in the transaction."""
         nothing_asked = self.stage is Stage.FRESH or self.stage is Stage.ROLLED_BACK
         return nothing_asked and self.txn_id is None and not (self.claimed or self.waiting or self.failed)
 
@@ -152,11 +152,11 @@ class Transaction(Promise):
             self.reason, self.condition, self.description = reason, condition, description
 
     def roll_back(self, reason: str, condition: str | None = None, description: str | None = None) -> None:
-        """It will not be committed any more."""
+        """Decide that the transaction will not be committed any more."""
         self.apply(Event.ROLL_BACK, reason, condition, description)
 
     def error(self) -> TransactionFailed | None:
-        """What to raise, freshly made; None if it was committed, or its fate is open."""
+        """Return the error to raise, freshly made; None if the transaction was committed, or its fate is open."""
         if self.fate is None or self.fate is Fate.COMMITTED:
             return None
         kind = TransactionRolledBack if self.fate is Fate.ROLLED_BACK else self.in_doubt
@@ -164,7 +164,7 @@ class Transaction(Promise):
 
 
 class Request(NamedTuple):
-    """What the coordinator is asked for."""
+    """A request to the coordinator."""
 
     transaction: Transaction
     body: Declare | Discharge
@@ -214,7 +214,7 @@ class Control:
         self.attached.succeed()
 
     def on_ended(self, failure: Failure) -> None:
-        """It is gone, and with it the transactions that were declared on it (4.2)."""
+        """Note that the link is gone, and with it the transactions that were declared on it (4.2)."""
         if self.failure is None:
             self.failure = failure
             self.attached.fail(failure)
@@ -286,7 +286,7 @@ class Transactions:
             self.advance()
 
     def give_up(self, ending: Transaction, within: str) -> None:
-        """Its time is over: end it with what is known."""
+        """End a transaction whose time is over with what is known."""
         if ending.done:
             return
         if not ending.discharging:
@@ -437,7 +437,7 @@ class Transactions:
         self.advance()
 
     def restore(self) -> None:
-        """There is a connection again."""
+        """Attach the control link on the next connection, and ask for the fate of a commit that was not answered."""
         if self.control is not None and self.control.failure is None:
             self.control.attach()
         ending = self.ending
@@ -554,7 +554,7 @@ class Transactions:
             self._discharge(ending, fail=True)
 
     def _give_back(self, ending: Transaction) -> None:
-        """What was received in it, and what would come after that, goes back; what was not sent never will be."""
+        """Give back what was received in a transaction, and what would come then; what was not sent never will be."""
         if ending.given_back:
             return
         ending.given_back = True
@@ -717,7 +717,7 @@ class TransactedSender(SenderCore):
         self.session.core.post((self._transactions.advance,))  # not now: an interruption may be half done
 
     def _missing(self, promise: SendPromise) -> None:
-        """Its transaction is not what was asked for without it."""
+        """Note a send without which its transaction is not what was asked for."""
         transactions, state = self._transactions, promise.state
         found = state.transaction if isinstance(state, Provisional) else transactions.of(promise)
         assert found is None or isinstance(found, Transaction)
@@ -733,7 +733,7 @@ class TransactedSender(SenderCore):
 
 
 def _unfit(ending: Transaction) -> str | None:
-    """Why a transaction must not be committed; None if it may."""
+    """Return why a transaction must not be committed; None if it may."""
     for promise in ending.failed:
         # Of a send that was refused its sender may know, and want the rest; of one that is in doubt nobody knows.
         if promise.outcome is None or not promise.asked:

@@ -23,48 +23,48 @@ from acquit.errors import LocalProtocolError
 
 
 class Stage(IntEnum):
-    """How far a transaction is."""
+    """The stage that a transaction is in."""
 
     FRESH = 0
     """The coordinator knows nothing of it."""
     DECLARING = 1
     """The coordinator is asked for an id."""
     DECLARED = 2
-    """It has an id: sends and outcomes carry it."""
+    """The transaction has an id: sends and outcomes carry it."""
     COMMITTING = 3
     """The discharge that commits it is sent, or waits for credit of the control link."""
     ASKING = 4
     """The connection was lost before the commit was answered: the broker is asked what became of it."""
     COMMITTED = 5
     IN_DOUBT = 6
-    """Its commit was sent, and nobody could say what became of it (yet)."""
+    """The commit was sent, and nobody could say what became of it (yet)."""
     VOID_DECLARING = 7
-    """It is to be rolled back, and the coordinator is asked for its id."""
+    """The transaction is to be rolled back, and the coordinator is asked for its id."""
     VOID = 8
-    """It is to be rolled back, and has an id."""
+    """The transaction is to be rolled back, and has an id."""
     ROLLING_BACK = 9
     """The discharge that rolls it back is sent, or waits for credit."""
     ROLLED_BACK = 10
-    """It is rolled back, and the coordinator need not hear of it."""
+    """The transaction is rolled back, and the coordinator need not hear of it."""
 
 
 class Event(IntEnum):
-    """What can happen to a transaction."""
+    """An event that can happen to a transaction."""
 
     DECLARE = 0
     """We ask for an id."""
     DECLARED = 1
     """The coordinator gave one."""
     ROLL_BACK = 2
-    """It must not be committed any more."""
+    """The transaction must not be committed any more."""
     DISCHARGE = 3
     """We end it, as its stage says: with a commit, or with a rollback."""
     GONE = 4
     """The coordinator refused to declare it, or its control link or its connection is gone."""
     RESET = 5
-    """Its connection is lost, and nothing was learnt of it: it is done again on the next."""
+    """The connection is lost, and nothing was learnt of the transaction: it is done again on the next."""
     UNANSWERED = 6
-    """Its connection is lost, and its commit may have arrived."""
+    """The connection is lost, and the commit may have arrived."""
     COMMITTED = 7
     """The peer says that it is committed; of one in which nothing was done that needs nobody's word."""
     ROLLED_BACK = 8
@@ -74,7 +74,7 @@ class Event(IntEnum):
 
 
 class Fate(IntEnum):
-    """What became of a transaction."""
+    """The fate of a transaction: what became of it."""
 
     COMMITTED = 0
     ROLLED_BACK = 1
@@ -90,10 +90,10 @@ FATES: Final[dict[Stage, Fate]] = {
     Stage.ROLLING_BACK: Fate.ROLLED_BACK,
     Stage.ROLLED_BACK: Fate.ROLLED_BACK,
 }
-"""What is known of it. It is open in all other stages."""
+"""Fate of a transaction by its stage. It is open in all other stages."""
 
 DISCHARGING: Final = frozenset((Stage.COMMITTING, Stage.ASKING, Stage.ROLLING_BACK))
-"""Its end is under way: nothing can be done but wait for what the peer says."""
+"""Stages in which the end is under way: nothing can be done but wait for what the peer says."""
 
 _S, _E = Stage, Event
 TABLE: Final[dict[Stage, dict[Event, Stage]]] = {

@@ -1,4 +1,4 @@
-"""Where to connect, and as whom, from a URL: ``amqp://user:password@host:port`` or ``amqps://...`` for TLS.
+"""Places to connect to, and as whom, from a URL: ``amqp://user:password@host:port`` or ``amqps://...`` for TLS.
 
 Several hosts are a list of URLs, or one text as JMS users write it (`Qpid JMS, "Failover Configuration options"`)::
 
@@ -28,7 +28,7 @@ ENCODED = "In a user or password, / ? # [ ] and @ are written %2F %3F %23 %5B %5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One place to connect to. The password is kept out of its repr."""
+    """A place to connect to. The password is kept out of its repr."""
 
     host: str
     port: int
@@ -38,11 +38,11 @@ class Target:
 
     @property
     def where(self) -> str:
-        """For messages to people: no user, no password."""
+        """Host and port, for messages to people: no user, no password."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def authenticated(self, username: str | None, password: str | None) -> Target:
-        """With user and password given beside the URL, which win. Raises ConfigurationError for half of them."""
+        """Return it with this user and password, which win over its own. Raises ConfigurationError for half of them."""
         if username is None and password is None:
             return self
         if username is None and self.username is None:
@@ -55,19 +55,19 @@ class Target:
 
 
 Urls: TypeAlias = str | Sequence[str]
-"""One URL, several, or a failover list in one text."""
+"""URLs to connect to: a single URL, several, or a failover list in one text."""
 
 FAILOVER: Final = "failover:"
 
 
 class Places(NamedTuple):
-    """Where to connect: the targets in their order, and how to go from one to the next."""
+    """The places to connect to: the targets in their order, and how to go from one to the next."""
 
     targets: tuple[Target, ...]
     reconnect: Reconnect | None
 
     def authenticated(self, username: str | None, password: str | None) -> Places:
-        """With user and password given beside the URLs, which win at every host."""
+        """Return them with this user and password, which win over the URLs' at every host."""
         return self._replace(targets=tuple(target.authenticated(username, password) for target in self.targets))
 
 

@@ -125,7 +125,7 @@ def _resolve(future: asyncio.Future[bool], value: bool) -> None:
 
 
 class Closable(Protocol):
-    """What can be opened."""
+    """An object that is opened, and closed again."""
 
     async def close(self, timeout: float | None = None) -> None:
         """Close it."""
@@ -135,7 +135,7 @@ T = TypeVar("T", bound=Closable)
 
 
 class Opening(Generic[T]):
-    """Something that is opened by ``await``, or by ``async with``, which also closes it."""
+    """An object that is opened by ``await``, or by ``async with``, which also closes it."""
 
     def __init__(self, start: Callable[[], Coroutine[object, object, T]], what: str) -> None:
         self._start = start

@@ -17,7 +17,7 @@ from acquit.protocol.definitions import Accepted, Error
 
 
 class Receipt(SettlementReceipt):
-    """What became of an acknowledgement: ask `result`, or await it.
+    """The receipt of an acknowledgement: ask `result`, or await it.
 
     `status` is the worst that became of any of the deliveries, None while answers are awaited; `reason` says more
     about STALE and UNKNOWN; `count` is the number of deliveries. It always ends, after the connection's ack_timeout_ms
@@ -34,8 +34,8 @@ class Receipt(SettlementReceipt):
         return status if status is not None else ReceiptStatus.UNKNOWN
 
     def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
-        """Have `callback` called with this receipt when its status is known: once, by the event loop, never from
-        within this call. What it raises is logged."""
+        """Call `callback` with this receipt when its status is known: once, by the event loop, never from within this
+        call. What it raises is logged."""
         check_no_coroutine("callback", callback)
         self.when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
 
@@ -44,7 +44,7 @@ class Receipt(SettlementReceipt):
 
 
 class SendReceipt(SendPromise):
-    """What became of a send: ask `result`, or await it. `outcome` is the peer's, None before and without one."""
+    """The receipt of a send: ask `result`, or await it. `outcome` is the peer's, None before and without one."""
 
     __slots__ = ()
 
@@ -65,8 +65,8 @@ class SendReceipt(SendPromise):
         return self.value()
 
     def add_done_callback(self, callback: Callable[[SendReceipt], object]) -> None:
-        """Have `callback` called with this receipt when the send has ended, well or not: once, by the event loop, never
-        from within this call. What it raises is logged."""
+        """Call `callback` with this receipt when the send has ended, well or not: once, by the event loop, never from
+        within this call. What it raises is logged."""
         check_no_coroutine("callback", callback)
         self.when_done(call_when_done(self, callback, asyncio.get_running_loop().call_soon))
 
@@ -106,7 +106,7 @@ class ReceivedMessage(MessageCore):
         return await answered(self.receiver.session, self.decide(rejected(error, description)), sync)
 
     async def release(self, *, sync: bool = True) -> Receipt:
-        """Not processed, and nobody's fault: the broker delivers it again without counting an attempt."""
+        """Give back a message that was not processed: the broker delivers it again without counting an attempt."""
         return await answered(self.receiver.session, self.decide(RELEASED), sync)
 
     async def modify(
@@ -117,8 +117,8 @@ class ReceivedMessage(MessageCore):
         annotations: Mapping[str, object] | None = None,
         sync: bool = True,
     ) -> Receipt:
-        """Not processed: the broker delivers it again, counts the attempt (`delivery_failed`), not to this receiver
-        any more (`undeliverable_here`), with these message annotations merged in."""
+        """Give the message back unprocessed: the broker delivers it again, counts the attempt (`delivery_failed`),
+        leaves this receiver out (`undeliverable_here`), and merges in these message annotations."""
         outcome = modified(delivery_failed, undeliverable_here, annotations)
         return await answered(self.receiver.session, self.decide(outcome), sync)
 

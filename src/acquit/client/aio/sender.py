@@ -39,7 +39,7 @@ class Sender:
 
     @property
     def address(self) -> str | None:
-        """Where to; None for the anonymous terminus."""
+        """Address of the target; None for the anonymous terminus."""
         return self._core.address
 
     @property

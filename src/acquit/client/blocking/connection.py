@@ -22,7 +22,7 @@ _TELLING_S: Final = 1.0
 
 
 class Connection:
-    """One connection to a broker. Made by `connect`."""
+    """A connection to one broker. Made by `connect`."""
 
     __slots__ = ("__weakref__", "_aio", "_loop")
 
@@ -32,32 +32,32 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, or lost for good."""
+        """True if the connection is closed, or lost for good."""
         return self._aio.closed
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now; False while it is interrupted, and when it is closed."""
+        """True if there is a connection now; False while it is interrupted, and when it is closed."""
         return self._aio.connected
 
     @property
     def container_id(self) -> str:
-        """Who we are to the peer (2.7.1)."""
+        """Our container id, by which the peer knows us (2.7.1)."""
         return self._aio.container_id
 
     @property
     def remote_container_id(self) -> str:
-        """Who the peer is."""
+        """The container id of the peer."""
         return self._aio.remote_container_id
 
     @property
     def remote_properties(self) -> Mapping[str, object]:
-        """What the peer says about itself: product, version, and so on."""
+        """Properties that the peer shows in *open*: product, version, and so on."""
         return self._aio.remote_properties
 
     @property
     def remote_capabilities(self) -> tuple[str, ...]:
-        """What the peer offers."""
+        """Capabilities that the peer offers in *open*."""
         return self._aio.remote_capabilities
 
     def session(self, mode: AckMode | str | int = AckMode.AUTO) -> Session:

@@ -34,18 +34,18 @@ class Receiver(Iterator[ReceivedMessage]):
 
     @property
     def address(self) -> str:
-        """Where from: what the peer says, which for a dynamic node is the name it chose."""
+        """Address of the source, as the peer says it: for a dynamic node the name that the peer chose."""
         return self._core.address
 
     @property
     def lock_duration_ms(self) -> int | None:
-        """How long the peer lets us hold a message without an outcome, counted from when it sent the message or from
-        `renew_lock`; None where it does not say so, as only acquit brokers do."""
+        """Milliseconds that the peer lets us hold a message without an outcome, counted from when it sent the message
+        or from `renew_lock`; None where it does not say so, as only acquit brokers do."""
         return self._core.lock_duration_ms
 
     @property
     def available(self) -> int | None:
-        """How many messages wait at the peer, as its last flow said (2.6.7); see `refresh`. None when detached."""
+        """Number of messages at the peer, as its last flow said (2.6.7); see `refresh`. None when detached."""
         return self._core.available
 
     @property
@@ -183,7 +183,7 @@ class Receiver(Iterator[ReceivedMessage]):
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _said(self) -> None:
-        """What was posted before is said now."""
+        """Say now what was posted before."""
         self._aio._driver.act()
 
     def _receive_slowly(self, timeout: float | None) -> ReceivedMessage | None:
@@ -271,7 +271,7 @@ class Listener:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended: no handler is running, and none will be called."""
+        """True if the listener has ended: no handler is running, and none will be called."""
         return self._core.ended.done
 
     def stop(self, timeout: float | None = None) -> bool:
