@@ -15,9 +15,9 @@ RESERVE: Final = 24
 """Kept for segments that are written, prewritten and archived, for configuration, certificates and modules that are
 read late, and for connections of administrators."""
 _LIMIT_MAX: Final = 1 << 20
-"""Where there is no hard limit, or one that no broker needs."""
+"""Limit of open files where there is no hard limit, or one that no broker needs."""
 _LIMIT_MAC: Final = 10_240
-"""As far as macOS lets a process go that has no hard limit."""
+"""Limit of open files up to which macOS lets a process go that has no hard limit."""
 
 
 def raise_limit() -> None:
@@ -32,8 +32,8 @@ def raise_limit() -> None:
 
 
 def available(readers: int) -> int:
-    """How many of the descriptors that are free now may be sockets of peers; `readers`: as many files of the journal
-    may be open to be read."""
+    """Return how many of the descriptors that are free now may be sockets of peers; `readers`: as many files of the
+    journal may be open to be read."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _LIMIT_MAX

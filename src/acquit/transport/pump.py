@@ -56,13 +56,13 @@ class PumpOptions:
     """Bounds of one socket. Raises ConfigurationError for a value below its least."""
 
     write_buffer_bytes: int = 512 * 1024
-    """What may wait in the socket's buffer before writing pauses."""
+    """Bytes that may wait in the socket's buffer before writing pauses."""
 
     output_bytes_max: int = 1024 * 1024
-    """What may wait in the engine while writing is paused before we stop reading from the peer."""
+    """Bytes that may wait in the engine while writing is paused before we stop reading from the peer."""
 
     linger_ms: int = 5_000
-    """How long a closed connection waits for the peer to take the last bytes."""
+    """Milliseconds that a closed connection waits for the peer to take the last bytes."""
 
     late_ms: int = 2_000
     """A deadline that is served this late is worth a warning: the loop was blocked, and heartbeats with it."""
@@ -74,7 +74,7 @@ class PumpOptions:
 
 
 class Handler(Protocol):
-    """Who acts on what the peer did. All calls come from the loop, never nested."""
+    """An object that acts on what the peer did. All calls come from the loop, never nested."""
 
     def handle(self, events: list[Event]) -> None:
         """Act on events, in order. Verbs used meanwhile need no `touch`: the pump flushes after this."""
@@ -93,13 +93,13 @@ class _Nobody:
     """The handler of a pump whose socket is gone."""
 
     def handle(self, events: list[Event]) -> None:
-        """Nothing is acted upon any more."""
+        """Do nothing: events are not acted upon any more."""
 
     def on_writable(self, writable: bool) -> None:
-        """Nothing is produced any more."""
+        """Do nothing: nothing is produced any more."""
 
     def on_closed(self) -> None:
-        """That was said."""
+        """Do nothing: the end was said before."""
 
 
 _NOBODY: Final = _Nobody()
@@ -184,7 +184,7 @@ class Pump(asyncio.BufferedProtocol):
 
     @property
     def connected(self) -> bool:
-        """Whether there is, or was, a socket. A TLS handshake that fails never comes so far."""
+        """True if there is, or was, a socket. A TLS handshake that fails never comes so far."""
         return self._transport is not None
 
     def fileno(self) -> int | None:
@@ -245,12 +245,12 @@ class Pump(asyncio.BufferedProtocol):
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to put what is read: one place for all connections of a thread, for it is taken at once. A buffer for
+        """Return the place for what is read: one for all connections of a thread, for it is taken at once. A buffer for
         each read, as large as the largest read, would cost as much as a small message."""
         return _read_buffer.view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes from the peer are there."""
+        """Take the bytes from the peer that are in the buffer."""
         self.data_received(bytes(_read_buffer.view[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
@@ -327,7 +327,7 @@ class Pump(asyncio.BufferedProtocol):
             raise
 
     def _wants_flush(self) -> bool:
-        """Whether `flush` has something to do. Often not: the peer has answered, and nothing is to be said to that."""
+        """Return True if `flush` has something to do. Often not: the peer has answered, and that needs no answer."""
         engine = self.engine
         if engine.has_output or engine.closed or engine.input_waits or self._reading_paused:
             return True
@@ -343,7 +343,7 @@ class Pump(asyncio.BufferedProtocol):
         self.touch()
 
     def _go_on(self) -> None:
-        """Have the engine take more of its input: it is this connection's turn again."""
+        """Let the engine take more of its input: it is this connection's turn again."""
         self._go_on_due = False
         if not self._ended:
             self.data_received(b"")

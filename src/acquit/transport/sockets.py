@@ -23,7 +23,7 @@ from acquit.transport.pump import Pump
 ACCEPTS_PER_TURN: Final = 2
 """Connections that one turn of the loop takes from one listening socket."""
 ACCEPT_RETRY_S: Final = 1.0
-"""How long nobody is taken after there was no descriptor left."""
+"""Seconds for which nobody is taken after there was no descriptor left."""
 
 _HEADER_BYTES: Final = len(AMQP_HEADER)
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -101,7 +101,7 @@ class _Answer(HeaderReader):
 
 
 class Landing(asyncio.Protocol):
-    """Where TLS's bytes land before the protocol that they are for is in place."""
+    """A protocol that keeps TLS's bytes until the protocol that they are for is in place."""
 
     def __init__(self) -> None:
         self._data: list[bytes] = []
@@ -320,7 +320,7 @@ class Acceptor:
             listening.close()
 
     async def wait_closed(self) -> None:
-        """Until all that was taken has its protocol."""
+        """Wait until all that was taken has its protocol."""
         while self._arriving:
             await asyncio.wait(self._arriving)
 

@@ -18,7 +18,7 @@ class Turnstile:
         self._loop = loop
         self._per_round = per_round
         self._left = per_round
-        """How many more may pass in this round."""
+        """Number of calls that may still pass in this round."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._due = False
 
