@@ -119,8 +119,8 @@ def _urls(given: object) -> list[str]:
 
 
 def settings(found: Mapping[str, object], timeout: float | None) -> Settings:
-    """What `found` (as `read_options` gives it) is to our client; `timeout` is that of the first connection, in
-    seconds. Raises ConnectError, ConnectionError."""
+    """Return the settings of our client for `found` (as `read_options` gives it); `timeout` is that of the first
+    connection, in seconds. Raises ConnectError, ConnectionError."""
     tls = TRANSPORTS[str(found["transport"])]
     if found["sasl_min_ssf"] and not tls:
         raise ConnectError(text=f"sasl_min_ssf={found['sasl_min_ssf']}: only TLS (transport='ssl') encrypts here")
@@ -164,7 +164,7 @@ def _reconnect(found: Mapping[str, object]) -> Reconnect | None:
 
 
 def _mechanisms(given: object) -> tuple[str, ...]:
-    """Those of a list that are known here, the strongest first."""
+    """Return the mechanisms of a list that are known here, the strongest first."""
     if not given:
         return ()
     wanted = str(given).upper().replace(",", " ").split()

@@ -66,7 +66,7 @@ class Connection(Endpoint):
         self._opening = threading.RLock()
         """Held while the connection, a session or a link comes about: one thread at a time makes them."""
         self._stop = threading.Event()
-        """Somebody gives up what is being opened."""
+        """Signal that somebody gives up what is being opened."""
         self._open = False
         self._inner: client.Connection | None = None
 
@@ -108,7 +108,7 @@ class Connection(Endpoint):
             self._open = True
 
     def opened(self) -> bool:
-        """Whether `open` was called, and `close` was not."""
+        """Return True if `open` was called, and `close` was not."""
         return self._open
 
     def attach(self, timeout: float | None = None) -> None:
@@ -142,7 +142,7 @@ class Connection(Endpoint):
         return error
 
     def attached(self) -> bool:
-        """Whether it is connected, or will be again by itself."""
+        """Return True if the connection is there, or will be again by itself."""
         return self._inner is not None
 
     def detach(self, timeout: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What connections, sessions, senders and receivers have in common."""
+"""The common part of connections, sessions, senders and receivers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Deadline:
 
 
 class Endpoint:
-    """What connections, sessions, senders and receivers have in common: an `error`, and who is told of it."""
+    """The common part of connections, sessions, senders and receivers: an `error`, and who is told of it."""
 
     def __init__(self) -> None:
         self._error: MessagingError | None = None
@@ -35,7 +35,7 @@ class Endpoint:
 
     @property
     def error(self) -> MessagingError | None:
-        """Why the endpoint is gone; None while it is not."""
+        """The error that ended the endpoint; None while it has not ended."""
         return self._error
 
     @error.setter
@@ -45,7 +45,7 @@ class Endpoint:
             self._handler(self, error)
 
     def set_async_exception_notify_handler(self, handler: Callable[[Endpoint, Exception], object] | None) -> None:
-        """Have `handler` called with the endpoint and its error when there is one. It may be called in a thread of the
+        """Call `handler` with the endpoint and its error when there is one. It may be called in a thread of the
         client's and must not wait for anything."""
         self._handler = handler
 
@@ -69,7 +69,7 @@ class Part(Endpoint):
         return self._connection.error or self.error
 
     def _failed(self, exc: AcquitError, link: type[LinkError] = LinkError) -> MessagingError:
-        """What to raise for an error of the client's, which becomes this endpoint's where it is the end of it."""
+        """Return what to raise for an error of the client's, which becomes this endpoint's where it is its end."""
         error = translated(exc, link)
         if isinstance(exc, ConnectionFailed):
             if self._connection._inner is None:

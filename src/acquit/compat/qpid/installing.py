@@ -22,11 +22,11 @@ MODULES: Final = (
     "log",
     "util",
 )
-"""What programs import, below the package."""
+"""Modules that programs import, below the package."""
 
 
 def install() -> None:
-    """From now on, ``import qpid.messaging`` and its kin find this package, in this process.
+    """Let ``import qpid.messaging`` and its kin find this package, from now on and in this process.
 
     To do it again is to do nothing. Raises ConfigurationError where there is a package of that name: programs would get
     one or the other by chance.

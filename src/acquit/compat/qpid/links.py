@@ -64,7 +64,7 @@ class Link(Part):
 
     @property
     def linked(self) -> bool:
-        """Whether it is attached."""
+        """True if the link is attached."""
         return self._is_linked()
 
     def get_error(self) -> MessagingError | None:
@@ -93,8 +93,8 @@ class Link(Part):
         self._connection.check_closed()
 
     def _prepare(self, found: Plan) -> None:
-        """Before it is attached: what the broker is asked apart from it. Raises InvalidOption, NotFound, ServerError
-        where there is no answer, AssertionFailed, and what the client raises."""
+        """Ask the broker, before the link is attached, what is asked apart from it. Raises InvalidOption, NotFound,
+        ServerError where there is no answer, AssertionFailed, and what the client raises."""
         connection = self._connection._inner
         if connection is None:
             raise Detached(text="the connection is not attached")
@@ -123,7 +123,7 @@ class Link(Part):
                 raise AssertionFailed(text=f"{found.address!r}: expected {what} {wanted}, found {is_so}")
 
     def _check_kind(self, found: Plan, capabilities: Iterable[str]) -> None:
-        """What the peer's terminus says of its node. Raises AssertionFailed."""
+        """Raise AssertionFailed where the peer's terminus does not say that its node is of the asserted kind."""
         said = set(capabilities)
         if found.asserted is not None and found.asserted.kind is not None and found.asserted.kind not in said:
             what = " and ".join(sorted(said)) or "nothing"
@@ -141,7 +141,7 @@ class Link(Part):
         return super()._failed(exc, link)
 
     def _delete(self) -> None:
-        """It is closed: delete its node, where the address says so. Raises ServerError."""
+        """Delete the node of a link that is closed, where the address says so. Raises ServerError."""
         if self._plan is not None and self._plan.deletes and self._plan.address is not None:
             connection = self._connection._inner
             if connection is not None:
@@ -202,11 +202,11 @@ class Sender(Link):
             self.sync(deadline.left())
 
     def unsettled(self) -> int:
-        """How many sends have no answer yet."""
+        """Return how many sends have no answer yet."""
         return sum(not receipt.done for receipt in list(self._pending))
 
     def available(self) -> int | Constant:
-        """How many sends the capacity has room for."""
+        """Return how many sends the capacity has room for."""
         return self.capacity - self.unsettled() if isinstance(self.capacity, int) else self.capacity
 
     def sync(self, timeout: float | None = None) -> None:
@@ -345,7 +345,7 @@ class Receiver(Link):
 
     @property
     def capacity(self) -> int | Constant:
-        """How many messages may wait here to be fetched; 0: they are asked for one by one."""
+        """Number of messages that may wait here to be fetched; 0: they are asked for one by one."""
         return UNLIMITED if self._capacity == _CAPACITY_MAX else self._capacity
 
     @capacity.setter
@@ -360,12 +360,12 @@ class Receiver(Link):
         core.session.core.post((_set_prefetch, core, self._capacity))
 
     def unsettled(self) -> int:
-        """How many acknowledgements have no answer yet."""
+        """Return how many acknowledgements have no answer yet."""
         with self._lock:
             return sum(receivers.count(self) for _, receivers in self.session._unanswered())
 
     def available(self) -> int:
-        """How many messages wait here to be fetched."""
+        """Return how many messages wait here to be fetched."""
         return len(self._inner._core.buffer) if self._inner is not None else 0
 
     def fetch(self, timeout: float | None = None) -> Message:
@@ -399,7 +399,7 @@ class Receiver(Link):
             timeout = 0.0
 
     def _last(self, inner: client.Receiver) -> client.ReceivedMessage | None:
-        """Nothing came in time; what the broker has may be on its way."""
+        """Drain the link, as nothing came in time, and return a message that was on its way; None if there is none."""
         core = inner._core
         self._drain(inner)
         received = core.take()
@@ -455,7 +455,7 @@ class Receiver(Link):
             self._give_back(inner, timeout)
 
     def _give_back(self, inner: client.Receiver, timeout: float | None) -> None:
-        """Nothing more is wanted, and what was fetched is not settled yet."""
+        """Give back what was not fetched, as nothing more is wanted; what was fetched is not settled yet."""
         core = inner._core
         try:
             inner.drain(timeout if timeout is not None else core.session.core.options.close_timeout_ms / 1000)
@@ -474,7 +474,7 @@ class Receiver(Link):
             return None
 
     def _settled(self, count: int) -> None:
-        """So many of its messages have been acknowledged."""
+        """Note that `count` of its messages are acknowledged; after the last a closed receiver is detached."""
         with self._lock:
             self._held -= count
             done = self._held <= 0 and self._lingering is not None
@@ -543,15 +543,15 @@ def _counted(capacity: object) -> int:
 
 
 def _set_prefetch(core: ReceiverCore, capacity: int) -> None:
-    """Another capacity, and credit for it (loop side)."""
+    """Set another capacity, and grant credit for it (loop side)."""
     core.spec = replace(core.spec, prefetch=capacity)
     core._paused = False
     core.top_up()
 
 
 def _return_all(core: ReceiverCore) -> None:
-    """Nothing is wanted any more: what was not handed out goes back, outside of any transaction, and so does what still
-    arrives (loop side)."""
+    """Give back, outside of any transaction, what was not handed out and what still arrives: nothing is wanted any more
+    (loop side)."""
     core.spec = replace(core.spec, prefetch=0)
     core.returning = True
     left = core.empty_buffer()

@@ -1,4 +1,4 @@
-"""What is asked of the broker besides links: whether a node is there, and that it be deleted.
+"""Requests to the broker besides links: whether a node is there, and that it be deleted.
 
 Only our broker can be asked (its node ``$management``, see docs/administration.md). Each question is a conversation of
 its own: threads that close their links at once would take each other's answers from one that they share.
@@ -31,7 +31,7 @@ class Node:
 
 
 def read(connection: Connection, name: str) -> Node | None:
-    """What the node is. None where there is none, or where we may not know. Raises ServerError where there is no
+    """Return what the node is; None where there is none, or where we may not know. Raises ServerError where there is no
     answer, and ConnectionFailed."""
     try:
         body = _ask(connection, "READ", name)
@@ -44,7 +44,7 @@ def read(connection: Connection, name: str) -> Node | None:
 
 
 def is_missing(connection: Connection, name: str) -> bool:
-    """Whether the broker says that there is no such node. Raises as `read`."""
+    """Return True if the broker says that there is no such node. Raises as `read`."""
     try:
         _ask(connection, "READ", name)
     except ManagementFailed as error:
@@ -72,7 +72,7 @@ def _ask(connection: Connection, operation: str, name: str) -> object:
 
 
 def knows(connection: Connection) -> bool:
-    """Whether the peer can be asked."""
+    """Return True if the peer can be asked."""
     return connection.remote_properties.get("product") == PRODUCT
 
 

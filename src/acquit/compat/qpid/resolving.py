@@ -1,4 +1,4 @@
-"""What an address string asks of a link of AMQP 1.0.
+"""The meaning of an address string for a link of AMQP 1.0.
 
 Theory of operation. The text is parsed, its options are held to a table of what there is, and a plan says what the link
 is attached with. What an option means in AMQP 1.0, and what has no meaning there, is decided here and nowhere else::
@@ -51,7 +51,7 @@ UNRELIABLE: Final = frozenset(("unreliable", "at-most-once"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asserted:
-    """What the address asserts of its node. None: nothing."""
+    """Kind and durability that the address asserts of its node. None: nothing."""
 
     kind: str | None
     durable: bool | None
@@ -59,14 +59,14 @@ class Asserted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a link is attached with."""
+    """The arguments that a link is attached with."""
 
     address: str | None
     """None: a node that the peer makes and names."""
     subject: str | None
     topic: bool
     name: str | None
-    """Of the link; None: one that no other has."""
+    """Name of the link; None: one that no other has."""
     capabilities: tuple[str, ...]
     unreliable: bool
     creates: bool
@@ -82,7 +82,7 @@ class Plan:
 # -- what there is ----------------------------------------------------------------------------------------------------
 
 Check: TypeAlias = "Callable[[object], str | None]"
-"""What is expected instead of a value that is none; None where it is one."""
+"""Function that says what is expected instead of a value that is no good; None where the value is good."""
 
 
 def _one_of(*names: str) -> Check:
@@ -183,7 +183,7 @@ def read(address: str) -> tuple[str, str | None, Options]:
 
 
 def plan(address: str, direction: Direction, *, named: bool = False) -> Plan:
-    """What a link to or from `address` is attached with. `named`: the connection has a container_id of its own.
+    """Return what a link to or from `address` is attached with. `named`: the connection has a container_id of its own.
 
     Raises MalformedAddress, and InvalidOption naming the option.
     """

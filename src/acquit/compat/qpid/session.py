@@ -69,7 +69,7 @@ class Session(Part):
         self._unacked: dict[int, Message] = {}
         self._answers: deque[tuple[client.Receipt, list[Receiver]]] = deque()
         self._lingering: list[Receiver] = []
-        """Those that are closed, and have messages that are not acknowledged yet."""
+        """Receivers that are closed, and have messages that are not acknowledged yet."""
         self._gate = Gate()
         self._counted = 0
         self._on_received: Callable[[Session], object] | None = None
@@ -79,7 +79,7 @@ class Session(Part):
 
     @property
     def unacked(self) -> list[Message]:
-        """What was fetched and not acknowledged, in order."""
+        """Messages that were fetched and not acknowledged, in order."""
         return list(self._unacked.values())
 
     def check_closed(self) -> None:
@@ -302,8 +302,8 @@ class Session(Part):
                 part.clear()
 
     def set_message_received_notify_handler(self, handler: Callable[[Session], object] | None) -> None:
-        """Have `handler` called with the session for each message that waits to be fetched. It is called in a thread
-        of the client's and must not wait for anything."""
+        """Call `handler` with the session for each message that waits to be fetched. It is called in a thread of the
+        client's and must not wait for anything."""
         self._on_received = handler
 
     set_message_received_handler = set_message_received_notify_handler
@@ -359,7 +359,7 @@ class Session(Part):
 
 
 def _outcome(disposition: Disposition | None) -> Outcome:
-    """What a disposition is in AMQP 1.0 (3.4)."""
+    """Return the outcome that a disposition is in AMQP 1.0 (3.4)."""
     if disposition is None or disposition.type is None:
         return ACCEPTED
     options = disposition.options

@@ -1,4 +1,4 @@
-"""Where a broker is, as the API writes it: ``[user[/password]@]host[:port]``."""
+"""The URL of a broker, as the API writes it: ``[user[/password]@]host[:port]``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class URL:
 
 
 def _hidden(text: str) -> str:
-    """Without the password."""
+    """Return the text without the password."""
     who, at, where = text.rpartition("@")
     return f"{re.split('[/:]', who.removeprefix('amqp://').removeprefix('amqps://'))[0]}@{where}" if at else text
 

@@ -28,9 +28,9 @@ Value: TypeAlias = "str | int | float | bool | dict[object, Value] | list[Value]
 Options: TypeAlias = "dict[object, Value]"
 
 DEPTH_MAX: Final = 32
-"""Of maps and lists in each other."""
+"""Greatest depth of maps and lists in each other."""
 DIGITS_MAX: Final = 400
-"""Of a number: nobody means more, and to convert many is slow."""
+"""Digits that a number may have: nobody means more, and to convert many is slow."""
 
 
 class LexError(Exception):
@@ -105,7 +105,7 @@ def lex(text: str) -> Iterator[Token]:
 
 
 class _Parser:
-    """One reading of one text."""
+    """A parser, for one reading of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 
 class Timeout(Exception):
-    """What was waited for did not happen in time."""
+    """A wait was over before what it waited for had happened."""
 
 
 class MessagingError(Exception):
@@ -65,7 +65,7 @@ class MessagingError(Exception):
 
 
 class InternalError(MessagingError):
-    """Something that should not happen."""
+    """An error that should not happen."""
 
 
 class ConnectionError(MessagingError):
@@ -133,7 +133,7 @@ class LinkError(MessagingError):
 
 
 class InsufficientCapacity(LinkError):
-    """There is no room for one more within the capacity."""
+    """The capacity has no room for one more."""
 
 
 class AddressError(LinkError):
@@ -157,7 +157,7 @@ class AssertionFailed(ResolutionError):
 
 
 class NotFound(ResolutionError):
-    """There is no such node."""
+    """The node does not exist."""
 
 
 class LinkClosed(LinkError):
@@ -181,7 +181,7 @@ class ReceiverError(LinkError):
 
 
 class FetchError(ReceiverError):
-    """Nothing can be fetched."""
+    """No message can be fetched."""
 
 
 class Empty(FetchError):

@@ -89,7 +89,7 @@ class Message:
 
 
 class Disposition:
-    """What `Session.acknowledge` says of a message instead of *accepted*: its type is RELEASED or REJECTED.
+    """The outcome that `Session.acknowledge` gives a message instead of *accepted*: its type is RELEASED or REJECTED.
 
     Options of REJECTED are `code` and `text`, which the broker keeps with the dead letter; of RELEASED
     `set_redelivered`: it counts as an attempt that failed.
