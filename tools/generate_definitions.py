@@ -421,7 +421,7 @@ class Generator:
             members = [class_name(item.name) for item in self.types if item.composite and provided in item.provides]
             union = f"{name}: TypeAlias = {' | '.join(members)}"
             self.emit(union if len(union) <= 120 else f"{name}: TypeAlias = (\n    {' | '.join(members)}\n)")
-            self.emit(f'"""What may stand where the specification asks for a {provided}."""', "")
+            self.emit(f'"""Composites that may stand where the specification asks for a {provided}."""', "")
         composites = [item for item in self.types if item.composite]
         self.emit("Composite: TypeAlias = (", f"    {class_name(composites[0].name)}")
         self.emit(*(f"    | {class_name(item.name)}" for item in composites[1:]), ")")

@@ -54,7 +54,7 @@ FREE_ITEMS: Final = 256
 
 
 class Scope:
-    """What one decoding may still use up. Shared by all the values nested in one."""
+    """Depth and items that one decoding may still use up, shared by all the values nested in it."""
 
     __slots__ = ("depth_left", "free_items_left", "items_left")
 
@@ -80,7 +80,7 @@ class Scope:
 
 
 FLAT: Final = Scope(0, depth_max=0)
-"""For values that nest nothing: refuses to be entered, and can be shared as nothing is ever taken from it."""
+"""Scope of values that nest nothing: refuses to be entered, and can be shared as nothing is ever taken from it."""
 
 Reader: TypeAlias = Callable[[bytes, int, Scope], tuple[Value, int]]
 
@@ -101,7 +101,7 @@ _new_bytes = bytes.__new__
 
 
 MALFORMED = (IndexError, struct.error, ValueError, TypeError, RecursionError)
-"""What Python itself raises on bytes that are not AMQP: too short, not UTF-8, not a code point, an unhashable key."""
+"""Exceptions of Python itself on bytes that are not AMQP: too short, not UTF-8, no code point, an unhashable key."""
 
 
 def malformed(what: str, exc: Exception) -> DecodeError:
@@ -433,7 +433,7 @@ TYPED: Final[dict[int, tuple[type, Reader]]] = {
 ELEMENT_TYPES: Final = {code: kind for code, (kind, _) in TYPED.items()}
 
 ITEM_BYTES_MIN: Final = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 1, 4, 2, 8, 3, 9)
-"""By the high nibble of the format code (1.6, figure of categories): the least an item of that category can take."""
+"""Least bytes that an item takes, by the high nibble of its format code (1.6, figure of categories)."""
 
 
 def _refuse(data: bytes, offset: int, scope: Scope) -> tuple[Value, int]:
@@ -476,7 +476,7 @@ def decode(
 _FIXED_WIDTH: Final = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)
 
 SKIP_WIDTHS: Final[list[int]] = [-1] * 256
-"""By format code: the fixed width (0..16), 32 + width of the size octets for the others, -1 for what is no code."""
+"""Width by format code: 0..16 if it is fixed, 32 + width of the size octets for the others, -1 for what is no code."""
 for _code in TYPED:
     _category = _code >> 4
     SKIP_WIDTHS[_code] = _FIXED_WIDTH[_category] if _category <= 9 else 33 if _category in (0xA, 0xC, 0xE) else 36

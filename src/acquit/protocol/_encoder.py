@@ -354,7 +354,7 @@ def _array_items(element: type, items: tuple[object, ...], depth_left: int) -> t
 
 
 UNENCODABLE = (struct.error, OverflowError, ValueError, TypeError, AttributeError)
-"""What Python raises on values out of range or of another type than promised; becomes EncodeError at the entrances."""
+"""Exceptions of Python on values out of range or of another type than promised; callers get EncodeError instead."""
 
 
 def encode_into(buffer: bytearray, value: object, *, depth_max: int = DEPTH_MAX) -> None:

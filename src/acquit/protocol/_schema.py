@@ -1,4 +1,4 @@
-"""How the generated definitions describe a field: one row of the specification's XML."""
+"""Description of a field in the generated definitions: one row of the specification's XML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """One field of a composite, in wire order.
+    """Field of a composite; `FIELDS` of the composite's class has them all, in wire order.
 
     `wire` is the primitive on the wire, ``*``, ``fields`` (a map with symbol keys) or the name of a composite;
     `requires` says what a ``*``, or a value in a map, must be; `choices` is the closed set of a restricted type;

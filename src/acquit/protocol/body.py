@@ -67,7 +67,7 @@ class BinaryReader(Protocol):
     """A file that is open for reading bytes."""
 
     def read(self, size: int, /) -> bytes | None:
-        """Up to `size` bytes; b"" at the end."""
+        """Return up to `size` bytes; b"" at the end."""
 
 
 class BinaryWriter(Protocol):
@@ -99,7 +99,7 @@ Body: TypeAlias = Value | Data | AmqpSequence | AmqpValue | FileBody
 
 
 def _measure(file: IO[bytes]) -> tuple[int | None, int]:
-    """Where the file stands, None if it cannot seek, and how much there is from there."""
+    """Return the file's position, None if it cannot seek, and the number of bytes from there to its end."""
     try:
         start = file.tell()
         end = file.seek(0, io.SEEK_END)
@@ -143,7 +143,7 @@ def _read(file: BinaryReader) -> bytes:
 
 
 def join(parts: Iterable[bytes | memoryview | FileBody]) -> bytes:
-    """One buffer of encoded sections and files."""
+    """Join encoded sections, and files as sections, into one buffer."""
     out = io.BytesIO()
     for part in parts:
         if isinstance(part, FileBody):
@@ -178,7 +178,7 @@ def views(sections: Sections) -> list[memoryview] | None:
 
 
 def describe(body: object) -> str:
-    """What a body is, for messages to people."""
+    """Describe a body in words, for messages to people."""
     match body:
         case None:
             return "the message has no body, or null"
@@ -205,8 +205,8 @@ def data_of(body: object) -> bytes | None:
 
 _CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]+)", re.IGNORECASE)
 _NO_CHARSETS: Final = frozenset(("idna", "punycode", "raw-unicode-escape", "unicode-escape", "undefined"))
-"""What Python knows by name beside charsets: notations, of which two take time by the square of the text's length. Who
-sends a message says its charset, and is not to choose among these."""
+"""Encodings that Python knows by name beside charsets: notations, of which two take time by the square of the text's
+length. A message names its own charset, and its sender must not choose among these."""
 
 
 def _is_known(charset: str) -> bool:

@@ -89,7 +89,7 @@ def _choice(choices: Mapping[object, object], read: FieldReader) -> FieldReader:
 
 
 def _several(element: FieldReader) -> FieldReader:
-    """One value where several may be."""
+    """Return a reader of a single value where several may be: it gives a tuple of one."""
 
     def read_one(data: bytes, offset: int, scope: Scope) -> tuple[tuple[object, ...], int]:
         value, offset = element(data, offset, scope)
@@ -244,7 +244,7 @@ def several(values: Sequence[str]) -> Symbol | Array | None:
 
 
 def _symbols(values: tuple[str, ...]) -> bytes:
-    """As `several`; a field that is mandatory has an empty array for none."""
+    """Encode symbols in the form that `several` gives; none as an empty array, as in a mandatory field."""
     if len(values) == 1:
         return e.symbol_bytes(values[0])
     buffer = bytearray()
@@ -290,7 +290,7 @@ def _providing(requires: str) -> FieldWriter:
 
 
 def _number(write: FieldWriter) -> FieldWriter:
-    """To Python True is a number, 1; who says it meant something else."""
+    """Return a writer that refuses True and False, which are numbers to Python: the caller meant something else."""
 
     def write_number(value: Any) -> bytes:
         if value is True or value is False:
@@ -337,7 +337,7 @@ _EXPECTED: Final[dict[str, str]] = {
     "txn-id": "bytes",
     "message-id": "a text, a UUID, bytes, or a whole number from 0 to 18446744073709551615",
 }
-"""What a field takes, by its type or what it requires, in words for people."""
+"""Values that a field takes, in words for people, by its type or what it requires."""
 
 _ATTRIBUTES: Final[dict[tuple[type, str], str]] = {
     **{(definitions.Header, field.name): field.name for field in definitions.Header.FIELDS},
@@ -359,7 +359,7 @@ def _writer(field: Field) -> FieldWriter:
 
 
 class _Plan:
-    """What coding one composite type takes, worked out once."""
+    """Tables for coding one composite type, worked out once."""
 
     __slots__ = ("constructor", "defaults", "empty", "fields", "get", "heads", "kind", "required", "shared", "writers")
 
@@ -473,7 +473,7 @@ def _find_plan(data: bytes, offset: int) -> tuple[_Plan | None, int]:
 
 
 def field_readers(kind: type) -> tuple[list[FieldReader], ...]:
-    """For each field of a composite class, the readers by format code: to read single fields where they stand."""
+    """Return the readers of each field of a composite class, by format code: to read single fields where they stand."""
     return _BY_CLASS[kind].heads[-1]
 
 

@@ -1,4 +1,4 @@
-"""One AMQP 1.0 connection, client or server alike, without sockets or clocks (specification 2.2 to 2.4).
+"""AMQP 1.0 connection, client or server alike, without sockets or clocks (specification 2.2 to 2.4).
 
 Theory of operation. A connection goes through `ConnectionState`: first the `Handshake` (protocol headers and SASL),
 then opens, then frames of sessions, then closes. Frames are cut by `FrameDecoder`; a frame is for the connection, or
@@ -65,7 +65,7 @@ ESTABLISHMENT_FAILED: Final = "amqp:connection-establishment-failed"
 
 
 class ConnectionState(IntEnum):
-    """Where a connection is in its life: 2.4.6, condensed."""
+    """States of a connection: 2.4.6, condensed."""
 
     HANDSHAKE = 0
     """Protocol headers, and perhaps SASL between them: see `handshake`."""
@@ -76,11 +76,11 @@ class ConnectionState(IntEnum):
     CLOSE_SENT = 3
     """We closed; what still comes is ignored but for the peer's close."""
     ENDED = 4
-    """Nothing more is read or written."""
+    """Final state: nothing more is read or written."""
 
 
 class Connection(ConnectionBase):
-    """One connection: bytes in, events out; verbs in, bytes out; time only as `now` (seconds, monotonic).
+    """AMQP connection: bytes in, events out; verbs in, bytes out; time only as `now` (seconds, monotonic).
 
     The driver's loop: feed what arrives to `receive_data` (`receive_eof` at its end), act on the events, call it again
     without data while `input_waits`, after others had their turn; write `data_to_send` while `has_output`, call
@@ -108,7 +108,7 @@ class Connection(ConnectionBase):
         ``amqp:connection-establishment-failed``, and the close behind it why."""
 
         self.open_properties: Mapping[str, object] = {}
-        """What our open says of this connection beside the properties of the options. `admit` may set it."""
+        """Properties of this connection in our open, beside those of the options. `admit` may set them."""
 
         self.predictions: Predictions = Predictions()
         self._handshake = Handshake(options, server=server, sasl=sasl, out=self.out)
@@ -128,25 +128,25 @@ class Connection(ConnectionBase):
 
     @property
     def closed(self) -> bool:
-        """Nothing more will come or go: close the socket once the output is written."""
+        """True if nothing more will come or go: close the socket once the output is written."""
         return self.state is ConnectionState.ENDED
 
     @property
     def has_output(self) -> bool:
-        """Whether `data_to_send` has something now."""
+        """True if `data_to_send` has something now."""
         return bool(self.out or self.dirty)
 
     @property
     def input_waits(self) -> bool:
-        """Whether `receive_data` has stopped at the end of its turn, and is to be called again without waiting for more
-        bytes. Read no more from the peer meanwhile: it would gather here."""
+        """True if `receive_data` has stopped at the end of its turn: call it again without waiting for more bytes. Read
+        no more from the peer meanwhile: it would gather here."""
         if self.state in (ConnectionState.HANDSHAKE, ConnectionState.ENDED):
             return False
         return self.unfinished is not None or (self.turn.left <= 0 and self._decoder.buffered > 0)
 
     @property
     def output_bytes(self) -> int:
-        """How much output waits, in bytes, not counting the rest of deliveries larger than a frame."""
+        """Bytes of output that wait, not counting the rest of deliveries larger than a frame."""
         return sum(map(len, self.out))
 
     @property
@@ -188,7 +188,7 @@ class Connection(ConnectionBase):
         return data
 
     def next_deadline(self) -> float | None:
-        """When `handle_deadline` wants to be called at the latest, or None. Being called early does no harm.
+        """Return the time by which to call `handle_deadline`, or None. Calling it early does no harm.
 
         It moves later as frames arrive; a time that has passed means now: writing output can free a link, and its
         CreditChanged waits to be handed over.
@@ -342,7 +342,7 @@ class Connection(ConnectionBase):
 
     @property
     def writable(self) -> bool:
-        """Whether frames of sessions may be written."""
+        """True if frames of sessions may be written."""
         return self.state is ConnectionState.OPENED
 
     # -- its own: reading
@@ -400,7 +400,7 @@ class Connection(ConnectionBase):
 
     @property
     def _may_go_on(self) -> bool:
-        """Whether another frame may be taken in this turn."""
+        """True if another frame may be taken in this turn."""
         return self.turn.left > 0 and self.unfinished is None
 
     def _on_first_frame(self, channel: int, performative: object) -> None:

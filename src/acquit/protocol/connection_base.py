@@ -19,16 +19,16 @@ from acquit.protocol.options import MAX_FRAME_SIZE_MIN, ConnectionOptions
 
 _FRAME_HEADER: Final = struct.Struct(">IBBH")
 _HEADER_BYTES: Final = 8
-"""Of a frame; what follows is its body."""
+"""Bytes of a frame's header; the body follows."""
 _ERROR_FRAME_OVERHEAD: Final = 64
 """More than any detach, end or close takes besides its error."""
 _CONDITION_CHARACTERS_MAX: Final = 100
 DESCRIPTION_BYTES_MAX: Final = 256
-"""With these two an error fits the smallest frame size there is."""
+"""Bytes left of a description that is cut; with the limit above, an error fits the smallest frame size there is."""
 
 
 class Event:
-    """Something that the peer did: all of them are in `events`."""
+    """Event that the engine reports to the code that drives it; all kinds are in `events`."""
 
     __slots__ = ()
 
@@ -62,17 +62,17 @@ class Flushed(Protocol):
 
 
 class Learned(Protocol):
-    """What the engine has learned of frames (`fastpath.Predictions`), to the links and sessions that they belong to."""
+    """Layouts of frames that the engine has learned (`fastpath.Predictions`), as links and sessions see them."""
 
     def forget(self, link: object) -> None:
         """The link's transfers will look different, or no more come."""
 
     def forget_session(self, session: object) -> None:
-        """Its channel may be another session's now."""
+        """Forget the session's dispositions: its channel may be another session's now."""
 
 
 class ConnectionBase:
-    """What sessions and links see of their connection.
+    """Half of a connection that its sessions and links use.
 
     `remote_open` is the peer's open, `context` the application's.
     """
@@ -98,7 +98,7 @@ class ConnectionBase:
         self.assembled_bytes = 0
         """Bytes of deliveries that have begun to arrive and not ended."""
         self.turn = Turn(options.turn_cost_max)
-        """What may still be done of what the peer asks. Who acts on events may spend of it, too."""
+        """Budget for what the peer asks, in the units of `costs`. Code that acts on events may spend of it, too."""
         self.unfinished: Callable[[], bool] | None = None
         """Engine's own: what is left to do of a frame that was cut off at the end of a turn. It says whether that is
         all, now. No frame is taken before it is."""
@@ -111,7 +111,7 @@ class ConnectionBase:
 
     @property
     def writable(self) -> bool:
-        """Whether frames of sessions may be written."""
+        """True if frames of sessions may be written."""
         raise NotImplementedError
 
     def write(self, channel: int, body: bytes) -> None:
@@ -146,7 +146,7 @@ class ConnectionBase:
 
     @property
     def assembling(self) -> bool:
-        """Has any delivery begun to arrive, and not ended?"""
+        """True if a delivery has begun to arrive, and not ended."""
         return self.assembled_bytes > 0
 
 

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
 
 Outcome: TypeAlias = Accepted | Rejected | Released | Modified
-"""How a message can be settled (3.4). *Declared* is formally an outcome too, but only of a coordinator (4.5.5)."""
+"""Outcome that can settle a message (3.4). *Declared* is formally one too, but only of a coordinator (4.5.5)."""
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()

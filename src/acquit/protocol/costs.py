@@ -1,4 +1,4 @@
-"""What each kind of frame costs whoever serves it, so that one peer's frames do not hold the others up.
+"""Cost of each kind of frame to whoever serves it, so that one peer's frames do not hold the others up.
 
 A unit is about a microsecond of a broker's loop: decoding the frame, acting on it, and what is to be done in its wake.
 Bytes say little about that: a flow of 30 bytes costs as much as a transfer of 10 KiB. `Turn` counts the units.
@@ -23,26 +23,26 @@ FRAME_COSTS: Final[dict[type, int]] = {
     End: 150,
     Close: 150,
 }
-"""By the class of the performative; of a frame without one, by that of None."""
+"""Costs by the class of the performative; a frame without one has that of None."""
 
 HEAD_BYTES_PER_COST: Final = 8
 """Bytes of a performative that cost one unit besides: it may have maps with thousands of entries. A payload is free."""
 
 PREDICTED_COST: Final = 4
-"""Of a transfer that looks like the one before (`fastpath`): it is not decoded, and posted with its neighbours."""
+"""Cost of a transfer that looks like the one before (`fastpath`): not decoded, and posted with its neighbours."""
 
 DELIVERY_COST: Final = 10
-"""Of a delivery that hears an outcome, or is given back: a state is changed, often a record is written."""
+"""Cost of a delivery that gets an outcome, or is given back: a state is changed, often a record is written."""
 
 ACCEPTED_COST: Final = 2
-"""Of one that hears *accepted*: it leaves with all its neighbours at once."""
+"""Cost of a delivery that gets *accepted*: it leaves with all its neighbours at once."""
 
 UNBOUNDED: Final = sys.maxsize
-"""As much as anybody can spend."""
+"""Budget of a turn without limit: more than anybody can spend."""
 
 
 class Turn:
-    """What may still be spent before others have their turn.
+    """Budget that may still be spent before others have their turn.
 
     What is overdrawn, because a frame cannot be cut or because its cost was known only afterwards, is taken from the
     turns that follow: over time everybody gets the same, whatever their frames are (deficit round robin).
@@ -54,14 +54,14 @@ class Turn:
         """`cost_max`: of one turn; 0 for no limit."""
         self._cost_max = cost_max or UNBOUNDED
         self.left = 0
-        """What is left; at 0 or below, the turn is over."""
+        """Units that are left; at 0 or below, the turn is over."""
 
     def begin(self) -> None:
-        """Another turn."""
+        """Begin another turn."""
         self.left = min(self.left, 0) + self._cost_max
 
     def spend(self, cost: int) -> None:
-        """Something was done that costs so much."""
+        """Take off the cost of something that was done."""
         self.left -= cost
 
 

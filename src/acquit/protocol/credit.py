@@ -23,7 +23,7 @@ def sender_credit(delivery_count_rcv: int | None, link_credit_rcv: int, delivery
 
 
 def receiver_credit(link_credit_rcv: int, delivery_count_rcv: int, delivery_count_snd: int) -> int:
-    """What is left at the receiver of the credit it granted, when the sender says how far it has come."""
+    """Return the credit that is left at the receiver that granted it, when the sender says how far it has come."""
     return max(0, link_credit_rcv - distance(delivery_count_rcv, delivery_count_snd))
 
 

@@ -1683,16 +1683,16 @@ class SectionCode:
 
 
 Performative: TypeAlias = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close
-"""What may stand where the specification asks for a frame."""
+"""Composites that may stand where the specification asks for a frame."""
 
 SaslPerformative: TypeAlias = SaslMechanisms | SaslInit | SaslChallenge | SaslResponse | SaslOutcome
-"""What may stand where the specification asks for a sasl-frame."""
+"""Composites that may stand where the specification asks for a sasl-frame."""
 
 DeliveryState: TypeAlias = Received | Accepted | Rejected | Released | Modified | Declared | TransactionalState
-"""What may stand where the specification asks for a delivery-state."""
+"""Composites that may stand where the specification asks for a delivery-state."""
 
 LifetimePolicy: TypeAlias = DeleteOnClose | DeleteOnNoLinks | DeleteOnNoMessages | DeleteOnNoLinksOrMessages
-"""What may stand where the specification asks for a lifetime-policy."""
+"""Composites that may stand where the specification asks for a lifetime-policy."""
 
 Composite: TypeAlias = (
     Open

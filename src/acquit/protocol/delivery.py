@@ -46,7 +46,7 @@ OUTCOME_CLASSES: Final = frozenset((Accepted, Rejected, Released, Modified, Decl
 """The states that are final (3.4). A transactional state is provisional until the discharge, so it is not here."""
 
 SHORT_MAX: Final = 60
-"""Of a shortened state: characters of a text, of up to four octets each, or octets of an id."""
+"""Longest parts of a shortened state: characters of a text, of up to four octets each, or octets of an id."""
 
 _SETTLED: Final = int(Phase.SETTLED)
 _SETTLE: Final = int(Input.SETTLE)
@@ -61,7 +61,7 @@ _WIDE: Final = 64
 
 
 class Delivery:
-    """One delivery, sent or received. `SendingLink.send` returns it, `DeliveriesReceived` brings it.
+    """Delivery, sent or received. `SendingLink.send` returns it, `DeliveriesReceived` brings it.
 
     `payload` is the whole message of a received delivery, byte for byte; b"" on the sending side, which keeps nothing
     of what it has written. `phase` is a `settlement.Phase`. `local_state` and `remote_state` are what each end told
@@ -106,7 +106,7 @@ class Delivery:
 
     @property
     def settled(self) -> bool:
-        """Whether this end has nothing more to do: settled, or lost with its link."""
+        """True if this end has nothing more to do: settled, or lost with its link."""
         return self.phase >= _SETTLED
 
     def settle(self, state: DeliveryState | None = None) -> bool:
@@ -139,7 +139,7 @@ class ResumedDelivery(Delivery):
 
 
 def is_outcome(state: object) -> bool:
-    """Whether a state is final."""
+    """Return True if a state is an outcome, and so final."""
     return state.__class__ in OUTCOME_CLASSES
 
 
@@ -159,7 +159,7 @@ def shortened(state: object) -> DeliveryState:
 
 
 class LinkBase:
-    """What a delivery, and the map that it is in, know of its link: `endpoint.Link` is the rest of it.
+    """Half of a link that a delivery, and the map that it is in, know: `endpoint.Link` is the rest of it.
 
     `role` is ours: Role.SENDER (False) or Role.RECEIVER (True). `source` is as the sending end describes it, `target`
     as the receiving end does (2.6.3); before the peer's attach, as we asked. The settle modes are as negotiated.
@@ -196,7 +196,7 @@ class LinkBase:
         self.closing = False  # our end is destroyed, or about to be: nothing is said of its deliveries any more
 
     def is_arriving(self, delivery: Delivery) -> bool:
-        """Whether the application has not seen this delivery yet."""
+        """Return True if the application has not seen this delivery yet."""
         raise NotImplementedError
 
     def flow_fields(self) -> tuple[int | None, int, int, bool, bool]:
@@ -338,7 +338,7 @@ class SessionDeliveries:
         return True
 
     def lose_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Their link is closed: nobody can dispose of them any more."""
+        """Lose deliveries whose link is closed: nobody can dispose of them any more."""
         before = len(self.outgoing)
         for delivery in deliveries:
             link = delivery.link
@@ -481,12 +481,12 @@ class SessionDeliveries:
 
     @property
     def writable(self) -> bool:
-        """Whether frames may be written on the session."""
+        """True if frames may be written on the session."""
         raise NotImplementedError
 
     @property
     def mapped(self) -> bool:
-        """Whether both ends have begun the session and neither has ended it."""
+        """True if both ends have begun the session and neither has ended it."""
         raise NotImplementedError
 
     def fail(self, condition: str, description: str) -> None:
@@ -494,11 +494,11 @@ class SessionDeliveries:
         raise NotImplementedError
 
     def mark_dirty(self) -> None:
-        """Something waits to be written."""
+        """Note that something waits to be written."""
         raise NotImplementedError
 
     def tell_senders(self) -> None:
-        """There is room to send where there was none."""
+        """Tell the senders that there is room where there was none."""
         raise NotImplementedError
 
     # -- its own
@@ -535,7 +535,7 @@ def _lose(delivery: Delivery, steps: Steps) -> None:
 
 
 class Rest:
-    """What is left of a disposition that speaks of more deliveries than fit in a turn."""
+    """Rest of a disposition that speaks of more deliveries than fit in a turn."""
 
     __slots__ = ("_ids", "_role", "_session", "_settled", "_state")
 

@@ -62,7 +62,7 @@ class DispositionRuns:
         return bool(self._runs)
 
     def run(self, role: Role, settled: bool, state: bytes) -> list[int]:
-        """Where to append the ids of deliveries of which this is to be said next."""
+        """Return the list to append delivery-ids to, of which this role, settled and state are to be said next."""
         if self._runs and self._state == state and self._settled is settled and self._role is role:
             return self._ids
         self._role, self._settled, self._state = role, settled, state

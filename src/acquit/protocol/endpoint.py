@@ -1,4 +1,4 @@
-"""What both roles of a link share: attaching and detaching (specification 2.6.1 to 2.6.6).
+"""Attaching and detaching, which both roles of a link share (specification 2.6.1 to 2.6.6).
 
 Theory of operation. Both ends attach, each under a handle of its own, and both ends detach; that is the same for
 senders and receivers, whoever came first. The flow of messages, where they differ, is in `sender.py` and `receiver.py`.
@@ -46,7 +46,7 @@ Unsettled: TypeAlias = Mapping[bytes, DeliveryState | None]
 
 
 class LinkState(IntEnum):
-    """Where a link is in its life (2.6.3 to 2.6.6)."""
+    """States of a link (2.6.3 to 2.6.6)."""
 
     ATTACH_SENT = 0
     """We attached; the peer has not answered."""
@@ -57,13 +57,13 @@ class LinkState(IntEnum):
     DETACH_SENT = 3
     """We detached; what still comes is ignored until the peer answers."""
     DETACHED = 4
-    """Over. The object may be kept; its verbs do nothing."""
+    """Final state. The object may be kept; its verbs do nothing."""
 
 
 class Link(LinkBase):
-    """What both roles share. Made by `Session.attach_sender` and `attach_receiver`, or by a peer's attach.
+    """Base of both roles of a link. Made by `Session.attach_sender` and `attach_receiver`, or by a peer's attach.
 
-    `local_attach` and `remote_attach` are what was said; what deliveries see of it is in `LinkBase`.
+    `local_attach` and `remote_attach` are the attaches of both ends; what deliveries see of a link is in `LinkBase`.
     """
 
     __slots__ = (
@@ -279,7 +279,7 @@ class Link(LinkBase):
         return None
 
     def _local_attach_sent(self, attach: Attach) -> None:
-        """What the role makes of our own attach."""
+        """Set what the role takes from our own attach."""
 
     def _check_remote(self, attach: Attach) -> bool:
         if isinstance(attach.source, Described) or isinstance(attach.target, Described):

@@ -1,4 +1,4 @@
-"""What the engine tells the code that drives it: the events that `Connection.receive_data` and its kin return.
+"""Events that the engine gives the code that drives it: `Connection.receive_data` and its kin return them.
 
 Events are about things the peer did. Their objects (sessions, links, deliveries) are live: an event in the middle of
 the list may be followed by another that says its link has gone since, and verbs on what the peer has already ended do

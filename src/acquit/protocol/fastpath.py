@@ -43,9 +43,9 @@ from acquit.protocol.types import Described
 
 _KEY_FROM: Final = 4
 _KEY_TO: Final = 16
-"""Which bytes of a transfer frame choose its layout: data offset, type, channel, descriptor, list, and a handle below
-256 with what follows it. Larger handles may share a key; the layout itself compares all constant bytes. For a
-disposition these bytes end where the first delivery-id begins, and the size before them is constant too."""
+"""Bounds of the bytes of a transfer frame that choose its layout: data offset, type, channel, descriptor, list, and a
+handle below 256 with what follows it. Larger handles may share a key; the layout itself compares all constant bytes.
+For a disposition these bytes end where the first delivery-id begins, and the size before them is constant too."""
 
 _DISPOSITION: Final = b"\x00\x53\x15"
 _PREDICTABLE_STATES: Final = (type(None), Accepted, Released)
@@ -141,7 +141,7 @@ class Predictions:
             del self.transfers[layout.key]
 
     def forget_session(self, session: object) -> None:
-        """Its channel may be another session's now."""
+        """Forget the session's dispositions: its channel may be another session's now."""
         for key in [key for key, layout in self.dispositions.items() if layout.session is session]:
             del self.dispositions[key]
 
@@ -171,7 +171,7 @@ class Predictions:
 
 
 def _is_predictable(said: Disposition, frame: bytes) -> bool:
-    """Whether the ids stand where DispositionLayout looks for them, and the state is always the same."""
+    """Return True if the ids stand where DispositionLayout looks for them, and the state is always the same."""
     return (
         isinstance(said.state, _PREDICTABLE_STATES)
         and len(frame) > 20

@@ -1,4 +1,4 @@
-"""Everything before the first AMQP frame: protocol headers and the SASL layer (specification 2.2, 5.3).
+"""Handshake before the first AMQP frame: protocol headers and the SASL layer (specification 2.2, 5.3).
 
 Theory of operation. The client says a header first; a server answers with the same one, or with one that it does take,
 and closes. Behind the SASL header come SASL frames until an outcome; if that is ok, both begin again with the AMQP
@@ -29,7 +29,7 @@ _REFUSALS: Final = {
     SaslCode.SYS_PERM: "the server has an error that somebody must mend",
     SaslCode.SYS_TEMP: "the server has an error that may pass",
 }
-"""What the codes say (5.3.3.6), for people."""
+"""Meanings of the codes that refuse (5.3.3.6), for people."""
 _REFUSED: Final = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "SASL refused the peer")
 
 
@@ -116,8 +116,8 @@ class Handshake:
     # -- the server's application answers
 
     def challenge(self, challenge: bytes, events: list[Event]) -> bytes | None:
-        """One more round. Returns and raises as `receive` does for what the peer had sent ahead; raises HandshakeEnded
-        after too many, LocalProtocolError if it is not our turn."""
+        """Send another challenge. Returns and raises as `receive` does for what the peer had sent ahead; raises
+        HandshakeEnded after too many, LocalProtocolError if it is not our turn."""
         frame = self._answered().challenge(challenge)
         if frame is None:
             self._write(SaslOutcome(SaslCode.AUTH))
@@ -139,8 +139,8 @@ class Handshake:
     # -- the client's driver answers
 
     def respond(self, response: bytes, events: list[Event]) -> bytes | None:
-        """What a slow mechanism says to the last challenge. Returns and raises as `receive` does for what the server
-        had sent ahead; LocalProtocolError if no challenge waits."""
+        """Send a slow mechanism's answer to the last challenge. Returns and raises as `receive` does for what the
+        server had sent ahead; LocalProtocolError if no challenge waits."""
         if self._client_sasl is None or self._decoder is None:
             raise LocalProtocolError("no SASL challenge waits for an answer")
         self._write(self._client_sasl.respond(response))

@@ -1,4 +1,4 @@
-"""Which kind of JMS message another client makes of one of ours.
+"""Kinds of JMS messages, and the kind that another client makes of one of ours.
 
 A JMS client has six kinds of messages, AMQP has bodies. The mapping that Qpid JMS, ActiveMQ and Artemis share says the
 kind in the annotation ``x-opt-jms-msg-type`` (a byte), and goes by body and content type where it is absent. What a
@@ -23,7 +23,7 @@ class JmsKind(IntEnum):
     """The kinds of JMS messages, with the values of ``x-opt-jms-msg-type``."""
 
     MESSAGE = 0
-    """Without a body."""
+    """A message without a body."""
     OBJECT = 1
     """A Java object, or any AMQP value that no other kind holds."""
     MAP = 2

@@ -1,4 +1,4 @@
-"""When each end has heard too little from the other (2.4.5): heartbeats to send, and the peer's silence.
+"""Idle time-outs of both ends (2.4.5): heartbeats to send, and a peer to give up.
 
 Two rules. We drop a peer that sends no frame for twice the idle-time-out we advertised. And we send something at least
 as often as half of what the peer advertised. The first is a deadline that moves with every frame heard.
@@ -46,11 +46,11 @@ class Liveness:
         return self._next_look if silence is None else min(silence, self._next_look)
 
     def silent_too_long(self, now: float) -> bool:
-        """Whether the peer is to be given up."""
+        """Return True if the peer is to be given up."""
         return self._silence_s_max is not None and now >= self._heard_at + self._silence_s_max
 
     def heartbeat_due(self, now: float) -> bool:
-        """Whether to send a heartbeat now. Asking at or after the deadline moves it."""
+        """Return True if a heartbeat is to be sent now. Asking at or after the deadline moves it."""
         if self._look_interval_s is None or now < self._next_look:
             return False
         self._next_look = now + self._look_interval_s

@@ -104,7 +104,7 @@ class _Misnomer:
 _NOTHING: Final = scan_sections(b"")
 _ABSENT: Final = object()
 LARGE_BYTES: Final = 64 * 1024
-"""From here on a body is not copied into its section before that is copied into the message."""
+"""Bytes from which on a body is copied straight into the message, and not into its section first."""
 
 
 def _datetime(time_ms: int | None) -> datetime | None:
@@ -168,7 +168,7 @@ def _values(payload: bytes, offset: int, end: int) -> list[Value]:
 
 
 class MessageFields(TypedDict, total=False):
-    """What a message may say besides its body: the keyword arguments of `Message`."""
+    """Fields of a message besides its body: the keyword arguments of `Message`."""
 
     durable: bool
     priority: int
@@ -377,7 +377,7 @@ class Message:
         return body if type(body) is str else b.text_of(body, self.content_type, self.content_encoding)
 
     def json(self) -> object:
-        """What the body says in JSON, whether it is data or a string. The content type is not asked for.
+        """Return what the body says in JSON, whether it is data or a string. The content type is not asked for.
 
         Raises BodyError, a ValueError, where it is no text, or no JSON, and says where; DecodeError where the body is
         malformed.
@@ -470,7 +470,7 @@ class Message:
 
 
 _ATTRIBUTES: Final = frozenset({"_sections", *(name for name, what in vars(Message).items() if type(what) is _Section)})
-"""Of a message itself: what all other names that it has stand for is in these."""
+"""Attributes that a message stores; all other names that it has stand for something in these."""
 
 
 def _misspelt(name: str) -> EncodeError:

@@ -14,7 +14,7 @@ from acquit.protocol.extensions import PLACE, SENDER_MARK
 from acquit.protocol.sections import DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, map_value, scan_sections
 
 Place: TypeAlias = tuple[int, int, int]
-"""Of one message: batch, index within the batch, and the sender's own digest, which is kept with the mark, told,
+"""Place of one message: batch, index within the batch, and the sender's own digest, which is kept with the mark, told,
 and compared when the message at the mark comes again. Places of one mark are compared by their batch, then by their
 index."""
 

@@ -22,7 +22,7 @@ class ConnectionOptions:
     """Options of one connection. Raises ConfigurationError, naming the field, for a value that AMQP cannot carry."""
 
     container_id: str
-    """Who we are (2.7.1). With a link's name it identifies the link across connections, so keep it stable."""
+    """Name of this end (2.7.1). With a link's name it identifies the link across connections, so keep it stable."""
 
     hostname: str | None = None
     """The host we mean to reach, for peers that serve several names. Clients only."""
@@ -44,10 +44,10 @@ class ConnectionOptions:
     """The shortest idle-time-out we agree to keep for a peer, so that nobody can make us heartbeat without pause."""
 
     handshake_timeout_ms: int = 10_000
-    """From the start to the peer's open, SASL and its verification included. Then the connection is dropped."""
+    """Milliseconds from start to the peer's open, SASL and its verification included. Then the connection drops."""
 
     close_timeout_ms: int = 5_000
-    """How long we wait for the peer's close after ours, before the socket may be closed regardless (2.4.3)."""
+    """Milliseconds to wait for the peer's close after ours, before the socket may be closed regardless (2.4.3)."""
 
     offered_capabilities: tuple[str, ...] = ()
     """Extensions we support, in open."""
@@ -63,7 +63,7 @@ class ConnectionOptions:
     used. More: amqp:session:window-violation."""
 
     outgoing_window_frames: int = 65_535
-    """What we announce as our own outgoing window. What limits us is the peer's incoming window."""
+    """Our own outgoing window, as we announce it. What limits us is the peer's incoming window."""
 
     max_message_size: int = 64 * 1024 * 1024
     """Largest message, in bytes, that a receiving link takes unless it says otherwise; 0 for no limit. A larger one:
@@ -78,12 +78,12 @@ class ConnectionOptions:
     credit: a peer that grants credit and never settles must not fill our memory."""
 
     dispositions_per_delivery_max: int = 16
-    """How often, on average, the peer may speak of a delivery in dispositions of many. A frame that names all that is
+    """Times, on average, that the peer may speak of a delivery in dispositions of many. A frame that names all that is
     unsettled costs it 30 bytes; past this the session ends with amqp:resource-limit-exceeded."""
 
     output_chunk_bytes: int = 256 * 1024
-    """About how much of deliveries larger than a frame each `Connection.data_to_send` adds, in turns among the links,
-    so that one large delivery neither fills memory nor keeps the others waiting."""
+    """Bytes, roughly, of deliveries larger than a frame that each `Connection.data_to_send` adds, in turns among the
+    links, so that one large delivery neither fills memory nor keeps the others waiting."""
 
     sasl_frame_size_max: int = 4_096
     """Largest SASL frame we accept, in bytes. The specification says 512 (5.3.1); tokens as passwords are longer."""
@@ -92,12 +92,12 @@ class ConnectionOptions:
     """Bytes that a peer may send ahead while its SASL response is being verified. More: it is disconnected."""
 
     turn_cost_max: int = 0
-    """What one call of `Connection.receive_data` may cost, in the units of `costs`; the rest waits for the next call
-    (`Connection.input_waits`). For whoever serves many peers with one thread. 0: everything is taken at once."""
+    """Cost that one call of `Connection.receive_data` may reach, in the units of `costs`; the rest waits for the next
+    call (`Connection.input_waits`). For whoever serves many peers with one thread. 0: everything is taken at once."""
 
     initial_serial: int = 0
-    """Where the transfer-ids and delivery-ids of our sessions begin. Arbitrary (2.5.6); near 2^32 they wrap around
-    soon, which is good for tests."""
+    """First transfer-id and delivery-id of our sessions. Arbitrary (2.5.6); near 2^32 they wrap around soon, which is
+    good for tests."""
 
     def __post_init__(self) -> None:
         for name, low, high in (

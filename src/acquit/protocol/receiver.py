@@ -32,7 +32,7 @@ _TAGS_KEPT: Final = 256
 """Tags of settled deliveries that a link may remember: looking for them costs more than they do."""
 
 UNFINISHED: Final = "too many bytes of unfinished deliveries"
-"""Why a link is ended whose delivery takes memory that is not there."""
+"""Description of the error that ends a link whose delivery takes memory that is not there."""
 
 
 class _Arriving:
@@ -159,17 +159,17 @@ class ReceivingLink(Link):
 
     @property
     def predictable(self) -> bool:
-        """Whether the next transfer may be the only one of its delivery, with nothing special about it."""
+        """True if the next transfer may be the only one of its delivery, with nothing special about it."""
         return self.state is LinkState.ATTACHED and self._arriving is None and self.session.mapped
 
     @property
     def room_for_run(self) -> int:
-        """How many such transfers may come now."""
+        """Number of `predictable` transfers that may come now."""
         return min(self.credit, self.session.incoming_window) if self.predictable else 0
 
     @property
     def resuming_only(self) -> bool:
-        """Whether a new delivery would be wrong, as we have told only part of our unsettled map (2.7.3)."""
+        """True if a new delivery would be wrong, as we have told only part of our unsettled map (2.7.3)."""
         return self.local_attach is not None and self.local_attach.incomplete_unsettled
 
     def take_run(self, deliveries: list[Delivery], unsettled: bool) -> None:
@@ -191,7 +191,7 @@ class ReceivingLink(Link):
 
     @property
     def in_delivery(self) -> bool:
-        """Whether the next transfer must belong to a delivery that has begun."""
+        """True if the next transfer must belong to a delivery that has begun."""
         return self._arriving is not None
 
     def on_flow(self, flow: Flow) -> None:
@@ -225,14 +225,14 @@ class ReceivingLink(Link):
             self._arriving = None
 
     def flow_fields(self) -> tuple[int | None, int, int, bool, bool]:
-        """What a flow from the receiver says (2.7.4). It asks for an echo once."""
+        """Return the fields of a flow from the receiver (2.7.4). It asks for an echo once."""
         count = None if self.remote_attach is None else self.delivery_count
         echo, self._echo = self._echo, False
         self._echo_awaited = self._echo_awaited or echo
         return count, self.credit, self.available, self.drain, echo
 
     def is_arriving(self, delivery: Delivery) -> bool:
-        """Whether the application has not seen this delivery yet."""
+        """Return True if the application has not seen this delivery yet."""
         return self._arriving is not None and self._arriving.delivery is delivery
 
     # -- its own
@@ -302,7 +302,7 @@ class ReceivingLink(Link):
         return arriving
 
     def _take_state(self, arriving: _Arriving, transfer: Transfer) -> None:
-        """What a frame says besides its payload; a state is as good as a disposition just before it (2.7.5)."""
+        """Take what a transfer says besides its payload; a state is as good as a disposition just before it (2.7.5)."""
         delivery = arriving.delivery
         state = transfer.state
         if state is not None and not isinstance(state, Described) and not arriving.ignored:

@@ -58,7 +58,7 @@ class SaslClient(Protocol):
 
     @property
     def slow(self) -> bool:
-        """Whether `respond` takes long, as a password hash does: the connection does not call it then, but hands out
+        """True if `respond` takes long, as a password hash does: the connection does not call it then, but hands out
         SaslChallenged, and its driver has the answer made on a thread and gives it to `Connection.sasl_respond`."""
         ...
 
@@ -91,11 +91,11 @@ class Anonymous:
         return ("ANONYMOUS", self.trace.encode()) if "ANONYMOUS" in mechanisms else None
 
     def respond(self, challenge: bytes) -> bytes:
-        """There is nothing to be challenged about."""
+        """Raise AuthenticationFailed: ANONYMOUS has no challenges."""
         raise AuthenticationFailed(f"the server challenged ANONYMOUS with {len(challenge)} bytes")
 
     def complete(self, additional_data: bytes | None) -> None:
-        """Nobody proved anything."""
+        """Do nothing: nobody has proved anything."""
 
 
 class External:
@@ -153,7 +153,7 @@ class Plain:
 
 
 class FirstOffered:
-    """Of several mechanisms, in our order of preference, the first that the server has."""
+    """Client with several mechanisms, in our order of preference; it uses the first that the server has."""
 
     __slots__ = ("_chosen", "clients")
 
@@ -163,11 +163,11 @@ class FirstOffered:
 
     @property
     def slow(self) -> bool:
-        """Whether the chosen one is."""
+        """True if the chosen mechanism is slow."""
         return bool(self._chosen) and self._chosen[-1].slow
 
     def choose(self, mechanisms: Sequence[str]) -> tuple[str, bytes | None] | None:
-        """What the first says that chooses."""
+        """Return the choice of the first mechanism that makes one, or None."""
         for client in self.clients:
             choice = client.choose(mechanisms)
             if choice is not None:
@@ -176,17 +176,17 @@ class FirstOffered:
         return None
 
     def respond(self, challenge: bytes) -> bytes:
-        """For the chosen one to answer."""
+        """Return the answer of the chosen mechanism."""
         return self._chosen[-1].respond(challenge)
 
     def complete(self, additional_data: bytes | None) -> None:
-        """For the chosen one to check."""
+        """Let the chosen mechanism check the server's last word."""
         self._chosen[-1].complete(additional_data)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainCredentials:
-    """What a PLAIN response says."""
+    """Credentials in a PLAIN response."""
 
     authorization_id: str
     username: str
@@ -207,10 +207,10 @@ def parse_plain(response: bytes) -> PlainCredentials:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaslServerOptions:
-    """What a server offers. The application verifies: see events.SaslInitiated."""
+    """SASL layer that a server offers. The application verifies: see events.SaslInitiated."""
 
     mechanisms: tuple[str, ...]
-    """In decreasing order of preference."""
+    """Names of the mechanisms, in decreasing order of preference."""
 
     required: bool = True
     """False: a peer may also begin with the AMQP header, unauthenticated (`Connection.user` is None)."""
@@ -242,11 +242,11 @@ class ServerExchange:
 
     @property
     def answering(self) -> bool:
-        """Whether it is the application's turn: nothing of the peer's is read before it has spoken."""
+        """True if it is the application's turn: nothing of the peer's is read before it has spoken."""
         return self._answering
 
     def mechanisms(self) -> SaslMechanisms:
-        """What to say first."""
+        """Return the frame to say first: the mechanisms offered."""
         return SaslMechanisms(self._options.mechanisms)
 
     def receive(self, frame: object) -> SaslInitiated | SaslResponded:
@@ -297,7 +297,7 @@ class ClientExchange:
 
     @property
     def answering(self) -> bool:
-        """Whether our answer to a challenge is being made: nothing of the server's is read before it has gone."""
+        """True if our answer to a challenge is being made: nothing of the server's is read before it has gone."""
         return self._answering
 
     def respond(self, response: bytes) -> SaslResponse:

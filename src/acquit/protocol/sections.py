@@ -63,7 +63,7 @@ _CODES_BY_SYMBOL: Final = {
 }
 
 _DESCRIPTORS: Final = (0x53, 0x80, 0x44, 0xA3, 0xB3)
-"""How a ulong or a symbol can be encoded."""
+"""Constructors (1.6) that a descriptor can have, which is a ulong or a symbol."""
 
 SHORT_DESCRIPTOR: Final = 0x53
 """The constructor (smallulong) of a section's descriptor, as nearly everybody writes it."""
@@ -109,7 +109,7 @@ class PropertyIndex:
 
 
 class Sections:
-    """Where the sections of `payload` are. Made by `scan_sections`.
+    """Bounds of the sections of `payload`. Made by `scan_sections`.
 
     The properties give a section as it stands, descriptor included, b"" where it is absent. `body_code` is the
     descriptor of the body (SectionCode.DATA, AMQP_SEQUENCE or AMQP_VALUE), 0 where there is none.
@@ -128,7 +128,7 @@ class Sections:
         return self.payload[bounds[rank] : bounds[rank + 1]]
 
     def has(self, rank: int) -> bool:
-        """Is the section there? It may be there and say nothing."""
+        """Return True if the section is there. It may be there and say nothing."""
         bounds = self.bounds
         return bounds[rank] != bounds[rank + 1]
 
@@ -170,7 +170,7 @@ class Sections:
         return cast(Properties, _decode_section(self.section(PROPERTIES), Properties))
 
     def decode_map(self, rank: int) -> dict[Value, Value]:
-        """One of the sections that are maps (annotations, application-properties, footer); {} where it is absent."""
+        """Decode a section that is a map (annotations, application-properties, footer); {} where it is absent."""
         section = self.section(rank)
         if not section:
             return {}
@@ -188,8 +188,8 @@ class Sections:
         return _pick_fields(self.payload, start, end, indexes)
 
     def property_spans(self, *indexes: int) -> list[tuple[int, int] | None]:
-        """Where the fields of the properties at these places (`PropertyIndex`, ascending) begin and end in the payload,
-        with their constructors; None where absent or null. Raises DecodeError."""
+        """Return where the fields of the properties at these places (`PropertyIndex`, ascending) begin and end in the
+        payload, with their constructors; None where absent or null. Raises DecodeError."""
         start, end = self.bounds[PROPERTIES], self.bounds[PROPERTIES + 1]
         if start == end:
             return [None] * len(indexes)
@@ -385,8 +385,8 @@ def without_property(section: bytes, index: int) -> bytes:
 
 
 def count_entries(sections: Sections, rank: int) -> int:
-    """How many entries a section that is a map claims to have (annotations, application-properties, footer), without a
-    look at them; 0 where it is absent. Raises DecodeError."""
+    """Count the entries that a section which is a map claims to have (annotations, application-properties, footer),
+    without a look at them; 0 where it is absent. Raises DecodeError."""
     section = sections.section(rank)
     if not section:
         return 0

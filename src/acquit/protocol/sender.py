@@ -89,7 +89,7 @@ class Template:
         contexts: Sequence[object],
         first: int,
     ) -> int:
-        """What `SendingLink.send` does, for the messages from `first` on, up to one that has to go the long way.
+        """Send as `SendingLink.send` does, from the message at `first` on, up to one that has to go the long way.
 
         Returns the index of that one.
         """
@@ -149,7 +149,7 @@ class HalfWritten:
         self.offset = offset
         self.settled = settled
         self.state = state
-        """In which transaction all frames are (4.4.1)."""
+        """State that names the transaction of all frames (4.4.1); None: none."""
         self.aborted = False
 
     def next_frame(self, frame_size_max: int) -> tuple[bytes, bytes, bool]:
@@ -203,7 +203,7 @@ class SendingLink(Link):
 
     @property
     def sendable(self) -> bool:
-        """Whether `send` would be taken now: attached, credit, window, room for unsettled, no half-written delivery."""
+        """True if `send` would be taken now: attached, credit, window, room for unsettled, no half-written delivery."""
         return self.credit > 0 and self.half_written is None and self.session.may_send
 
     def send(
@@ -253,7 +253,7 @@ class SendingLink(Link):
 
     @property
     def room(self) -> int:
-        """How many messages of one frame each `send_all` would take now, at the least."""
+        """Messages of one frame each that `send_all` would take now, at the least."""
         session = self.session
         if self.half_written is not None or self.credit <= 0:
             return 0
@@ -349,7 +349,7 @@ class SendingLink(Link):
         self.session.fail(AmqpCondition.NOT_ALLOWED, f"a transfer on link {self.name:.64}, whose sender we are")
 
     def flow_fields(self) -> tuple[int | None, int, int, bool, bool]:
-        """What a flow from the sender says (2.7.4)."""
+        """Return the fields of a flow from the sender (2.7.4)."""
         return self.delivery_count, self.credit, self.available, self.drain, False
 
     def tell_credit(self) -> None:

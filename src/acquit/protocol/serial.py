@@ -19,12 +19,12 @@ def add(serial: int, increment: int) -> int:
 
 
 def distance(start: int, end: int) -> int:
-    """How far `end` is from `start`: from -2^31 (half-way round counts as behind) to 2^31 - 1."""
+    """Return the way from `start` to `end`: from -2^31 (half-way round counts as behind) to 2^31 - 1."""
     return ((end - start + _HALF) & MASK) - _HALF
 
 
 def before(a: int, b: int) -> bool:
-    """Whether `a` comes before `b`."""
+    """Return True if `a` comes before `b`."""
     return 0 < ((b - a) & MASK) < _HALF
 
 

@@ -64,9 +64,9 @@ class SessionEnded(Event):
 
 
 class Session(SessionBase):
-    """One session. Made by `Connection.begin`, or by the peer's begin (SessionBegun). `context` is the application's.
+    """AMQP session. Made by `Connection.begin`, or by the peer's begin (SessionBegun). `context` is the application's.
 
-    `channel` is ours; `remote_begin` is what the peer said, None before it has.
+    `channel` is ours; `remote_begin` is the peer's begin, None before it came.
     """
 
     __slots__ = (
@@ -213,7 +213,7 @@ class Session(SessionBase):
         self._tell_end(error, remote=False)
 
     def tell_senders(self) -> None:
-        """There is room to send where there was none, in the window or among the unsettled."""
+        """Tell the senders that there is room where there was none, in the window or among the unsettled."""
         for link in self._links:
             if isinstance(link, SendingLink) and link.credit > 0 and link.half_written is None:
                 link.tell_credit()

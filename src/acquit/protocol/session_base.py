@@ -1,4 +1,4 @@
-"""What a session writes, and the windows that it keeps to (specification 2.5.6): the half that links use.
+"""Output of a session, and the windows that it keeps to (specification 2.5.6): the half that links use.
 
 Theory of operation. A session carries transfer frames in both directions within two windows. Ours to the peer is fixed
 (`incoming_window_frames`) and renewed by a flow when half of it is used: what bounds memory is link-credit and the
@@ -26,7 +26,7 @@ Properties: TypeAlias = Mapping[str, object]
 
 
 class SessionState(IntEnum):
-    """Where a session is in its life (2.5.5)."""
+    """States of a session (2.5.5)."""
 
     BEGIN_SENT = 0
     """We began; the peer has not answered. Links may be attached already."""
@@ -35,7 +35,7 @@ class SessionState(IntEnum):
     END_SENT = 2
     """We ended; what still comes is ignored until the peer answers."""
     ENDED = 3
-    """Over. The object may be kept; its verbs do nothing, and `attach_...` is refused."""
+    """Final state. The object may be kept; its verbs do nothing, and `attach_...` is refused."""
 
 
 class Unfinished(Protocol):
@@ -46,7 +46,7 @@ class Unfinished(Protocol):
 
 
 class SessionBase(SessionDeliveries):
-    """What links see of their session. `remote_begin` is what the peer said, None before it has."""
+    """Half of a session that its links use. `remote_begin` is the peer's begin, None before it came."""
 
     __slots__ = (
         "_dirty",
@@ -86,22 +86,22 @@ class SessionBase(SessionDeliveries):
 
     @property
     def events(self) -> list[Event]:
-        """Where events go."""
+        """Events of the connection that wait to be handed over."""
         return self.connection.events
 
     @property
     def writable(self) -> bool:
-        """Whether frames may be written on it."""
+        """True if frames may be written on the session."""
         return self.state <= SessionState.MAPPED and self.connection.writable
 
     @property
     def mapped(self) -> bool:
-        """Whether both ends have begun and neither has ended."""
+        """True if both ends have begun and neither has ended."""
         return self.state is SessionState.MAPPED
 
     @property
     def may_send(self) -> bool:
-        """Whether the session has room for a delivery: in the peer's window, and among the unsettled."""
+        """True if the session has room for a delivery: in the peer's window, and among the unsettled."""
         return self.remote_incoming_window > 0 and len(self.outgoing) < self.unsettled_max
 
     def write(self, performative: Performative) -> None:
@@ -138,7 +138,7 @@ class SessionBase(SessionDeliveries):
         self._session_flow_owed = False
 
     def mark_dirty(self) -> None:
-        """Something waits to be written with the next output."""
+        """Note that something waits to be written with the next output."""
         if not self._dirty:
             self._dirty = True
             self.connection.dirty.append(self)
@@ -158,7 +158,7 @@ class SessionBase(SessionDeliveries):
         self.mark_dirty()
 
     def drop_half_written(self, half: Unfinished) -> None:
-        """Its link is gone: nothing of it can be written any more."""
+        """Drop a half-written delivery whose link is gone: nothing of it can be written any more."""
         with suppress(ValueError):  # the session may have dropped them all
             self._half_written.remove(half)
 

@@ -1,4 +1,4 @@
-"""What each end of a link knows about one delivery, and what it does about it: one table (2.6.12 to 2.6.14).
+"""Settlement of a delivery: what each end of its link knows and does about it, in one table (2.6.12 to 2.6.14).
 
 Theory of operation. Sender and receiver each keep a delivery until they *settle* it: forget it, once. Between them go
 transfers (sender to receiver) and dispositions (both ways), which may cross. A disposition tells a *state*, and may say
@@ -33,22 +33,22 @@ from acquit.protocol.definitions import Role
 
 
 class Phase(IntEnum):
-    """What one end knows about one delivery."""
+    """Phases of a delivery: what one end knows about it."""
 
     NEW = 0
-    """Nothing of it has been transferred."""
+    """No part of it has been transferred."""
     UNSETTLED = 1
     """Transferred, at least in part; nobody has decided."""
     UNSETTLED_SECOND = 2
-    """As UNSETTLED, at a receiver in rcv-settle-mode second."""
+    """UNSETTLED, at a receiver in rcv-settle-mode second."""
     OFFERED = 3
     """The sender announced an outcome of its own accord, and waits for the receiver to confirm it."""
     OFFERED_SECOND = 4
-    """As OFFERED, at a receiver in rcv-settle-mode second."""
+    """OFFERED, at a receiver in rcv-settle-mode second."""
     DECIDED = 5
     """The receiver has announced its outcome, and neither end has settled."""
     DECIDED_SECOND = 6
-    """As DECIDED, at a receiver in rcv-settle-mode second: the sender settles next."""
+    """DECIDED, at a receiver in rcv-settle-mode second: the sender settles next."""
     SETTLED = 7
     """Settled by one end, and this end knows: it has forgotten the delivery."""
     LOST = 8
@@ -56,7 +56,7 @@ class Phase(IntEnum):
 
 
 class Input(IntEnum):
-    """What can happen to a delivery at one end."""
+    """Inputs of the table: what can happen to a delivery at one end."""
 
     TRANSFER = 0
     """We send a frame of it, unsettled."""
@@ -73,7 +73,7 @@ class Input(IntEnum):
     RECV_TRANSFER = 6
     """A frame of it arrives, unsettled; the first one in rcv-settle-mode first."""
     RECV_TRANSFER_SECOND = 7
-    """Its first frame arrives, unsettled, in rcv-settle-mode second."""
+    """The first frame of it arrives, unsettled, in rcv-settle-mode second."""
     RECV_TRANSFER_SETTLED = 8
     """A frame of it arrives that says settled."""
     RECV_ABORT = 9
@@ -89,7 +89,7 @@ class Input(IntEnum):
 
 
 class Effect(IntFlag):
-    """What a row asks for, performed by the session."""
+    """Effects that a row asks for, performed by the session."""
 
     NONE = 0
     ANNOUNCE = 1
@@ -103,7 +103,7 @@ class Effect(IntFlag):
 
 
 class Row(NamedTuple):
-    """One row of the table."""
+    """Row of `TABLE`: the step from a phase on an input."""
 
     role: Role
     phase: Phase

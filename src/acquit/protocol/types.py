@@ -120,7 +120,7 @@ class Timestamp(_RangedInt):
         return cls((when - _EPOCH) // _MILLISECOND)
 
     def datetime(self) -> datetime:
-        """As a datetime in UTC. Raises OverflowError outside of the years 1 to 9999."""
+        """Return the time as a datetime in UTC. Raises OverflowError outside of the years 1 to 9999."""
         return _EPOCH + int(self) * _MILLISECOND
 
 
@@ -148,7 +148,7 @@ class Float(float):
 
 
 class Char(str):
-    """One Unicode scalar value (1.6.16)."""
+    """A single Unicode scalar value (1.6.16)."""
 
     __slots__ = ()
 
@@ -250,7 +250,7 @@ class Array:
 Value: TypeAlias = Union[
     bool, int, float, str, bytes, uuid.UUID, Array, Described, "list[Value]", "dict[Value, Value]", None
 ]
-"""What decoding gives. Encoding takes `object` and refuses at run time: invariant containers would hinder callers."""
+"""Values that decoding gives. Encoding takes `object` and checks at run time: invariant containers hinder callers."""
 
 __all__ = [
     "Array",
