@@ -34,13 +34,13 @@ USED_MARK: Final = "restored.json"
 EPOCH_GAP: Final = 1 << 36
 """Sequences that a restored copy leaves out: more than its original can have used after the copy was taken."""
 ATTEMPTS: Final = 5
-"""How often a copy is begun again because retention deleted what was to be copied."""
+"""Attempts at a copy, which is begun again when retention deleted what was to be copied."""
 _CHUNK: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What was copied."""
+    """Report of what a backup copied."""
 
     store: uuid.UUID
     segments: int
@@ -103,7 +103,7 @@ def back_up(
 
 
 class _Copy:
-    """One copy on its way."""
+    """Copy of a data folder while it is made."""
 
     def __init__(self, reader: FolderReader, target: Folder) -> None:
         self.reader = reader
@@ -188,7 +188,7 @@ class _Copy:
 
 
 def is_marked(folder: Folder) -> bool:
-    """Is it a copy that nobody has used yet?"""
+    """Return True if the folder is a copy that nobody has used yet."""
     return MARK in folder.disk.names(folder.path)
 
 

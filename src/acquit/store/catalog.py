@@ -1,4 +1,4 @@
-"""Which segments there are, shared by all threads; and reading a record back by its position.
+"""Catalog of the segments, shared by all threads; and reading a record back by its position.
 
 The catalog changes rarely (a segment opened, sealed, archived, deleted) and is read all the time: it is a tuple that
 is replaced whole, so that a reader on any thread sees it before or after a change and never in between. A segment's
@@ -33,7 +33,7 @@ class Catalog:
         self._lock = threading.Lock()
         self.segments = segments
         self.end = end
-        """Everything below was written and synced. Moved by the batch thread."""
+        """Position below which everything was written and synced. Moved by the batch thread."""
 
     def _update(self, change: Callable[[tuple[SegmentInfo, ...]], tuple[SegmentInfo, ...]]) -> None:
         with self._lock:
@@ -79,12 +79,12 @@ class _Open:
 
 
 _GAP_BYTES_MAX: Final = 64 * 1024
-"""What lies between two records is read with them up to here: that costs less than another call."""
+"""Bytes between two records, at most, that are read with them: that costs less than another call."""
 _RUN_BYTES_MAX: Final = 1 << 20
 
 
 def _end_of_run(positions: Sequence[Position], size_hints: Sequence[int], at: int) -> int:
-    """Where the records end that are read together with the one at index `at`: neighbours, in the order of the file."""
+    """Return the index behind the records that are read together with that at `at`: neighbours, in file order."""
     first = before = positions[at]
     for index in range(at + 1, len(positions)):
         position = positions[index]
@@ -232,7 +232,7 @@ class RecordReader:
             entry.file.close()
 
     def close(self) -> None:
-        """With no reader at work."""
+        """Close the files, with no reader at work."""
         with self._lock:
             for entry in self._open.values():
                 entry.file.close()

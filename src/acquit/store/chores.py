@@ -51,7 +51,7 @@ def _room_permitting(path: Path) -> Iterator[None]:
 
 
 class Prewrite:
-    """One more prewritten file of so many; how it went is in `Reserve.disk_full`."""
+    """Chore that prewrites one more file, of so many; how it went is in `Reserve.disk_full`."""
 
     def __init__(self, folder: Folder, reserve: Reserve, size_bytes: int, count: int) -> None:
         self._folder = folder

@@ -25,24 +25,24 @@ from acquit.errors import StoreError, StoreFailed, StoreFull, StoreLocked
 
 
 class Mode(Enum):
-    """How a file is opened."""
+    """Ways to open a file."""
 
     READ = "read"
     WRITE = "write"
     """Created where it does not exist; `sync` makes what was written durable."""
     SYNCED = "synced"
-    """As WRITE, but every write is durable when it returns: one system call instead of two."""
+    """WRITE with every write durable when it returns: one system call instead of two."""
 
 
 class DiskFile(Protocol):
-    """One open file."""
+    """File that a disk has opened."""
 
     def read(self, length: int, offset: int) -> bytes:
         """Fewer bytes than asked for only at the end of the file."""
         ...
 
     def write(self, data: bytes, offset: int) -> int:
-        """How many bytes were taken: fewer than given where the disk ran full on the way."""
+        """Write data and return how many bytes were taken: fewer than given where the disk ran full on the way."""
         ...
 
     def sync(self) -> None: ...
@@ -60,12 +60,12 @@ class Disk(Protocol):
         ...
 
     def make_folder(self, folder: Path) -> None:
-        """With its parents, readable by its owner alone; nothing where it exists."""
+        """Make a folder, with its parents, readable by its owner alone; nothing where it exists."""
         ...
 
     def rename(self, old: Path, new: Path) -> None: ...
     def remove(self, path: Path) -> None:
-        """Nothing where it does not exist."""
+        """Remove a file; nothing where it does not exist."""
         ...
 
     def sync_folder(self, folder: Path) -> None: ...
@@ -140,7 +140,7 @@ def _data_sync(fd: int) -> None:
 
 
 class _SyncingFile(PosixFile):
-    """Where O_DSYNC does not exist, or does not mean it."""
+    """File for systems where O_DSYNC does not exist, or does not mean it: syncs after every write."""
 
     def write(self, data: bytes, offset: int) -> int:
         done = super().write(data, offset)

@@ -40,7 +40,7 @@ _IDENTITY_BYTES_MAX: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a store is."""
+    """Identity of a store: its own UUID, and the container-id of its broker."""
 
     store: UUID
     container_id: str

@@ -1,4 +1,4 @@
-"""What housekeeping is due: decided on the loop, from what it knows, in this order.
+"""Housekeeping that is due: decided on the loop, from what it knows, in this order.
 
 1. prewrite segments, until spare and reserve are there in the size that is due (after a full disk: again every
    `retry_ms`);
@@ -62,14 +62,14 @@ class Housekeeper:
         self._counted: Sequence[SegmentInfo] = ()
         """The segments of which the next three are true."""
         self._oldest: SegmentInfo | None = None
-        """Of those that are archived."""
+        """The oldest of them that is archived."""
         self._unerased: SegmentInfo | None = None
         """The oldest of them whose bodies can be erased."""
         self._archived_bytes = 0
         self._prewrite_at_s = 0.0
         self._erase_at_s = 0.0
         self._retry_at_s = 0.0
-        """When a chore that a full disk left undone is tried again; apart, because room may come from the others."""
+        """Time for another try at a chore that a full disk left undone; apart, as room may come from the others."""
 
     def leaving(self, number: int, recorded: Position) -> None:
         """The segment may be archived once its record at `recorded` is synced."""

@@ -1,4 +1,4 @@
-"""What the journal offers, and to whom: the types that the ledger, the broker and the tests code against.
+"""Interface of the journal, and who uses what of it: the types that the ledger, the broker and the tests code against.
 
 The journal is one endless sequence of *records*. A record is appended on the event loop, gathered with others into a
 *batch*, written and synced as a whole by a worker thread, and only then may anybody be told that what it says is so.
@@ -44,7 +44,7 @@ ERASED = 0x1000
 
 
 class Record(NamedTuple):
-    """One record as read back, verified."""
+    """A record as read back, verified."""
 
     position: Position
     kind: int
@@ -65,7 +65,7 @@ class Batch(Protocol):
 
     @property
     def end(self) -> Position:
-        """Everything appended before the batch was taken lies below this position."""
+        """Position below which everything lies that was appended before the batch was taken."""
         ...
 
     @property
@@ -93,7 +93,7 @@ class Chore(Protocol):
 
 
 class Digest(Protocol):
-    """What is computed along a segment, for its seal. The ledger's; opaque to the store.
+    """Summary that is computed along a segment, for its seal. The ledger's; opaque to the store.
 
     On the batch thread, a batch at a time, after the batch was announced.
     """
@@ -113,7 +113,7 @@ class Digest(Protocol):
 
 
 class Replay(Protocol):
-    """Who is told what the journal says, oldest first, when it is opened or read (the ledger's fold)."""
+    """Receiver of what the journal says, oldest first, when it is opened or read (the ledger's fold)."""
 
     @property
     def without_payload(self) -> frozenset[int]:
@@ -121,7 +121,7 @@ class Replay(Protocol):
         ...
 
     def segment(self, number: int, base: Position) -> None:
-        """What follows stands in this segment."""
+        """Take note that what follows stands in this segment."""
         ...
 
     def batch(self, records: Iterator[Record], time_us: int) -> None:
@@ -149,7 +149,7 @@ class SegmentInfo(NamedTuple):
     sealed: bool
     archived: bool
     sealed_us: int
-    """When it was sealed, microseconds since the epoch; 0 while open."""
+    """Microseconds since the epoch when it was sealed; 0 while open."""
     erased: bool = False
     """The payloads in it were erased."""
 
@@ -164,7 +164,7 @@ class Journal(Protocol):
 
     @property
     def synced(self) -> Position:
-        """Everything below is durable."""
+        """Position below which everything is durable."""
         ...
 
     @property
@@ -174,7 +174,7 @@ class Journal(Protocol):
 
     @property
     def pending(self) -> bool:
-        """Something was appended since the last batch was taken."""
+        """True if something was appended since the last batch was taken."""
         ...
 
     @property
@@ -205,7 +205,7 @@ class Journal(Protocol):
 
     @property
     def room_bytes(self) -> int:
-        """How much the pending batch may still take, with all that each record costs beside its fields."""
+        """Bytes that the pending batch may still take, with all that each record costs beside its fields."""
         ...
 
     @property
@@ -237,8 +237,8 @@ class Journal(Protocol):
         ...
 
     def take_batch(self) -> Batch | None:
-        """Everything pending as one batch, joined and checksummed; None when nothing is pending or a batch is still
-        in flight (at most one is: the next is gathered meanwhile)."""
+        """Take everything pending as one batch, joined and checksummed; None when nothing is pending or a batch is
+        still in flight (at most one is: the next is gathered meanwhile)."""
         ...
 
     def complete(self, batch: Batch) -> Position:
@@ -252,8 +252,8 @@ class Journal(Protocol):
         ...
 
     def turn(self) -> None:
-        """Have the open segment closed, and the next begun, with the next batch. Raises as `append`, and StoreFull
-        while the disk is full."""
+        """Close the open segment, and begin the next, with the next batch. Raises as `append`, and StoreFull while the
+        disk is full."""
         ...
 
     def take_chore(self) -> Chore | None:

@@ -72,7 +72,7 @@ class SegmentedJournal:
         self._parts: list[bytes] = []
         self._records = 0
         self._upkeep = 0
-        """Of these, how many are the journal's own."""
+        """Number of these records that are the journal's own."""
         self._eventful_batches = 0
         self._turning = False
         """The pending batch begins a segment."""
@@ -188,7 +188,7 @@ class SegmentedJournal:
         return self._synced
 
     def _measure_room(self) -> None:
-        """How far the pending batch may grow, and whether postings are welcome.
+        """Measure how far the pending batch may grow, and whether postings are welcome.
 
         A batch goes whole into one place: the rest of the open segment, or a prewritten one. The batch in flight is
         counted as not yet written, which may be a moment too careful.

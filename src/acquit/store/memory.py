@@ -13,7 +13,7 @@ from acquit.store.disk import DiskFile, Mode
 
 
 class MemoryFile:
-    """One open file; all that are open on one path share its content."""
+    """Open file of a disk in memory; all that are open on one path share its content."""
 
     def __init__(self, content: bytearray) -> None:
         self.content = content
@@ -28,7 +28,7 @@ class MemoryFile:
         return len(data)
 
     def sync(self) -> None:
-        """It is as durable as it will ever be."""
+        """Do nothing: the content is as durable as it will ever be."""
 
     def truncate(self, size_bytes: int) -> None:
         missing = size_bytes - len(self.content)
@@ -41,7 +41,7 @@ class MemoryFile:
         return len(self.content)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: a file has nothing to give back."""
 
 
 class MemoryDisk:

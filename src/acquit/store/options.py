@@ -14,7 +14,7 @@ _GROWTH: Final = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JournalOptions:
-    """How large things may grow. Raises ConfigurationError for values that cannot work."""
+    """Options of a journal: how large things may grow. Raises ConfigurationError for values that cannot work."""
 
     segment_bytes: int = 64 * MIB
     """A segment is prewritten to this size, and left when the next batch no longer fits. Larger means fewer seals,
@@ -49,7 +49,7 @@ class JournalOptions:
     come on top: up to a third more.)"""
 
     archive_age_max_s: int = 30 * 24 * 3600
-    """And no longer than this after they were sealed."""
+    """Longest time, in seconds after it was sealed, for which an archived segment is kept."""
 
     erase_bodies_after_s: int = 0
     """Bodies, with their properties and annotations, become zeros on the disk no later than this after their messages
@@ -57,18 +57,17 @@ class JournalOptions:
     until their segment is deleted."""
 
     archive_yields: bool = True
-    """When the disk is full, the archive gives way, oldest first, before messages are refused for want of room. Each
-    deletion is on record as any other. False keeps to the two bounds above whatever happens."""
+    """True if the archive gives way when the disk is full, oldest first, before messages are refused for want of room.
+    Each deletion is on record as any other. False keeps to the two bounds above whatever happens."""
 
     stubs_max: int = 100_000
-    """Of a deleted segment, header and seal (a few KiB) are kept, so that the chain and the summaries stay whole; of
-    so many."""
+    """Deleted segments of which header and seal (a few KiB) are kept, so that chain and summaries stay whole."""
 
     open_files_max: int = 16
     """Segments kept open for reading bodies back."""
 
     retry_ms: int = 1000
-    """After a failed attempt to prewrite a segment, the disk is not tried again before this has passed."""
+    """Milliseconds after a failed attempt to prewrite a segment before the disk is tried again."""
 
     def __post_init__(self) -> None:
         align = self.alignment_bytes
@@ -111,7 +110,7 @@ class JournalOptions:
 
     @classmethod
     def small(cls) -> Self:
-        """For brokers that live as long as a test: 4 MiB segments, the least reserve."""
+        """Return options for brokers that live as long as a test: 4 MiB segments, the least reserve."""
         return cls(
             segment_bytes=4 * MIB,
             reserve_segments=1,

@@ -19,7 +19,7 @@ from acquit.store.scan import SegmentReader
 
 @dataclass(frozen=True, slots=True)
 class FolderContents:
-    """What is in a data folder, by segment number."""
+    """Contents of a data folder, by segment number."""
 
     identity: Identity
     journal: tuple[int, ...]

@@ -75,7 +75,7 @@ class BatchHead(NamedTuple):
 
     crc: int
     length: int
-    """Of the whole batch, head and padding included."""
+    """Bytes of the whole batch, head and padding included."""
     records: int
     epoch: int
     position: Position
@@ -85,7 +85,7 @@ class BatchHead(NamedTuple):
 
 
 def padding(length: int, alignment: int) -> int:
-    """How many zeros bring `length` up to a multiple of `alignment`."""
+    """Return how many zeros bring `length` up to a multiple of `alignment`."""
     return -length % alignment
 
 

@@ -43,14 +43,14 @@ from acquit.store.writer import Sealed, SegmentWriter, Tail
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What reading the journal found."""
+    """Report of what reading the journal found."""
 
     segments: int = 0
     batches: int = 0
     records: int = 0
     valid_bytes: int = 0
     cut_bytes: int = 0
-    """Of a torn tail: written, never synced, dropped."""
+    """Bytes of a torn tail: written, never synced, dropped."""
     cut_path: str = ""
     cut_offset: int = 0
     cut_reason: str = ""
@@ -69,7 +69,7 @@ class Replayer:
     replay: Replay
     report: RecoveryReport = field(default_factory=RecoveryReport)
     _before: tuple[int, Position, int] | None = None
-    """Of the segment before: number, end, valid bytes."""
+    """Number, end and valid bytes of the segment before."""
 
     def segment(self, segment: SegmentReader, number: int, store: uuid.UUID) -> None:
         """Replay all whole batches of the next segment, which must be this one of this store and follow the one before.
@@ -265,7 +265,7 @@ _NO_SHA256 = hashlib.sha256()
 
 
 def _archived(folder: Folder, first: SegmentInfo) -> Iterator[SegmentInfo]:
-    """What retention must know of the archive. Files that cannot be read are left for `ledger verify` to report."""
+    """Return what retention must know of the archive. Unreadable files are left for `ledger verify` to report."""
     infos: list[SegmentInfo] = []
     following, sealed_us = first, read_header(folder, folder.segment(first.number)).created_us
     for number in reversed(folder.numbers(archived=True)):

@@ -39,7 +39,7 @@ _WINDOW_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where reading ended without a seal."""
+    """Place where reading ended without a seal."""
 
     offset: int
     reason: str
@@ -47,7 +47,7 @@ class Stop:
 
 
 class SegmentReader:
-    """One segment file, read in order.
+    """Segment file, read in order.
 
     Iterate `batches()` to its end; afterwards exactly one of `seal` and `stop` is set, and `offset` is where the valid
     bytes end. Raises StoreFailed on an I/O error; FileNotFoundError when the file is not there.
@@ -65,7 +65,7 @@ class SegmentReader:
             self._file.close()
             raise
         self.sha256 = hashlib.sha256(page) if hashing else None
-        """Of the valid bytes so far, where asked for."""
+        """Hash of the valid bytes so far, where asked for."""
         self._content = hashlib.sha256() if hashing and self.header.erased else None
         """The same of the bytes behind the header, where bodies were erased."""
         self.offset = HEADER_BYTES
@@ -83,7 +83,7 @@ class SegmentReader:
 
     @property
     def position(self) -> Position:
-        """Of the next batch."""
+        """Position of the next batch."""
         return self._position(self.offset)
 
     def _position(self, offset: int) -> Position:
@@ -191,7 +191,7 @@ class SegmentReader:
         return self.cut_bytes()
 
     def cut_bytes(self) -> int:
-        """How many bytes after `offset` are not zero, to the last that is not: what a recovery that cuts here drops.
+        """Return the number of bytes from `offset` to the last that is not zero: what a recovery that cuts here drops.
 
         Raises StoreCorrupt when something after the damage proves that what is damaged had been synced. Call it after
         `batches()` has stopped without a seal.
@@ -216,8 +216,8 @@ class SegmentReader:
             step += _WINDOW_BYTES
 
     def _stands_now(self) -> bool:
-        """Is there, looking again, something whole where reading stopped? Beside a running broker it may have been half
-        written then; what proves that it was synced was written after it, so by now it must be whole."""
+        """Return True if, looking again, something whole is where reading stopped. Beside a running broker it may have
+        been half written then; what proves that it was synced was written after it, so by now it must be whole."""
         self._window = b""
         data = self._get(self.offset, BATCH_HEAD_BYTES)
         head = decode_batch_head(data)
@@ -226,7 +226,7 @@ class SegmentReader:
         return batch_is_whole(head, self._get(self.offset, head.length))
 
     def _proves(self, offset: int) -> bool:
-        """Does what stands at `offset` show that everything before this segment's damage had been synced?"""
+        """Return True if what stands at `offset` shows that everything before this segment's damage had been synced."""
         data = self._get(offset, BATCH_HEAD_BYTES)
         head = decode_batch_head(data)
         if head is not None:

@@ -34,7 +34,7 @@ from acquit.store.record import padding
 
 FORMAT_VERSION: Final = 1
 HEADER_BYTES: Final = 4096
-"""One page: the first batch then starts at a multiple of any sector size up to this."""
+"""Bytes of a header: one page, so that the first batch starts at a multiple of any sector size up to this."""
 HEADER_MAGIC: Final = b"ACQUSEGM"
 _HEADER: Final = Struct("<8sIIII16sQQQqQQ32sQ32s32s")
 
@@ -149,7 +149,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class SealHead:
-    """What the first 64 bytes of a seal claim; true only once `decode_seal` has verified the whole."""
+    """Claims in the first 64 bytes of a seal; true only once `decode_seal` has verified the whole."""
 
     length: int
     epoch: int
@@ -182,7 +182,7 @@ _DELETED: Final = Struct("<QQ32sqq")
 
 @dataclass(frozen=True, slots=True)
 class DeletedSegment:
-    """What the record of a deletion keeps: the link of the chain, and when the segment lived."""
+    """Content of the record of a deletion: the link of the chain, and when the segment lived."""
 
     number: int
     valid_bytes: int

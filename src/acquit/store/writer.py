@@ -121,7 +121,7 @@ class WriteBatch:
 
 @dataclass(slots=True)
 class Tail:
-    """Where the newest segment ends, as recovery found it."""
+    """End of the newest segment, as recovery found it."""
 
     header: SegmentHeader
     path: Path
@@ -129,7 +129,7 @@ class Tail:
     valid_bytes: int
     """Seal included, if there is one."""
     sha256: _Hash
-    """Of the valid bytes."""
+    """Hash of the valid bytes."""
     sealed: bool
     cut: int
     """Bytes of a torn tail after the valid ones."""
@@ -189,12 +189,12 @@ class SegmentWriter:
 
     @property
     def room_bytes(self) -> int:
-        """What the open segment still takes; read by the loop, a moment old."""
+        """Bytes that the open segment still takes; read by the loop, a moment old."""
         return max(0, self._capacity - self._offset - self._seal_room())
 
     @property
     def overhead_bytes(self) -> int:
-        """What a segment has beside its batches; read by the loop."""
+        """Bytes of a segment beside its batches; read by the loop."""
         return HEADER_BYTES + self._seal_room()
 
     def _seal_room(self) -> int:
@@ -350,7 +350,7 @@ class SegmentWriter:
         self._file.sync()
 
     def _close_events(self) -> int:
-        """How many events the side file of the segment just sealed has; -1 when there is none to be finished."""
+        """Close the side file of the segment just sealed. Returns its number of events; -1: none is to be finished."""
         if self._events is None:
             return -1
         self._drop_events()
