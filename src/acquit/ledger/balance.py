@@ -67,7 +67,7 @@ class LiveCount:
 
 @dataclass(frozen=True, slots=True)
 class QueueBalance:
-    """One queue's balance."""
+    """Balance of one queue: what entered and was retired, what is live, and what is known to be lost."""
 
     queue: int
     name: str
@@ -75,16 +75,16 @@ class QueueBalance:
     totals: QueueTotals
     live: LiveCount
     lost: Loss
-    """What somebody decided to go on without."""
+    """Messages that are missing, and that somebody decided to go on without."""
 
     @property
     def entered(self) -> dict[str, int]:
-        """By kind, as `EventKind` names it."""
+        """Messages that entered, by kind as `EventKind` names it."""
         return {EventKind(kind).name: n for kind, n in sorted(self.totals.counts.items()) if kind in ENTERING}
 
     @property
     def retired(self) -> dict[str, int]:
-        """By kind, as `EventKind` names it."""
+        """Messages that were retired, by kind as `EventKind` names it."""
         return {EventKind(kind).name: n for kind, n in sorted(self.totals.counts.items()) if kind in RETIRING}
 
     @property
@@ -102,7 +102,7 @@ class QueueBalance:
 
     @property
     def mismatch(self) -> str:
-        """What does not add up; "" when all does."""
+        """Words for what does not add up; "" when all does."""
         if not self.missing:
             return ""
         totals, live = self.totals, self.live
@@ -121,7 +121,7 @@ class QueueBalance:
 
     @property
     def missing(self) -> Loss:
-        """What must be live and is not, beside what is known to be lost; false where there is nothing."""
+        """Messages that must be live and are not, beside those known to be lost; false where there are none."""
         totals, live, lost = self.totals, self.live, self.lost
         return Loss(
             totals.live - live.total - lost.count, (totals.live_sum - live.hash_sum - lost.hash_sum) % HASH_MODULUS
@@ -217,7 +217,7 @@ def _decode(state: State) -> Loss:
 
 
 def _lost(fold: Fold, totals: Mapping[int, QueueTotals]) -> dict[int, Loss]:
-    """By queue; that of deleted queues as queue 0, as their totals are."""
+    """Return what is known to be lost, by queue; that of deleted queues as queue 0, as their totals are."""
     lost: dict[int, Loss] = {}
     for (namespace, key), state in fold.table.state.items():
         if namespace == Namespace.LOSS:

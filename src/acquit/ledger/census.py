@@ -1,4 +1,4 @@
-"""Which live messages stand in which segment of the journal.
+"""Census of the live messages: which of them stand in which segment of the journal.
 
 Segments leave one after the other (`ledger.checkpoint`), and each time it must be known who stands there. To ask all
 live messages each time would cost a backlog of millions more than all else that is done for it. So they are asked once
@@ -26,7 +26,7 @@ from acquit.store.interface import Position, SegmentInfo
 
 
 class Census:
-    """Of those that are live when it begins."""
+    """Census of the messages that are live when it begins."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class Census:
         self._bases = [info.base for info in segments]
         self._numbers = [info.number for info in segments]
         self._standing = {number: array("Q") for number in self._numbers}
-        """By segment: sequences."""
+        """Sequences that stand in each segment, by its number."""
         self._end = end
         self._unasked = iter(list(sequences))
         self._find = find
 
     def covers(self, segment: SegmentInfo) -> bool:
-        """Can it tell about the segment, once it is complete?"""
+        """Return True if the census can tell about the segment, once it is complete."""
         return segment.number in self._standing and segment.end <= self._end
 
     def ask(self, count: int) -> bool:
@@ -56,7 +56,7 @@ class Census:
         return len(asked) < count
 
     def add(self, sequences: Iterable[int]) -> None:
-        """These as well."""
+        """Add messages to the segments where their records stand."""
         for sequence in sequences:
             message = self._find(sequence)
             if message is not None and message.position < self._end:
@@ -65,7 +65,7 @@ class Census:
                 self._standing[number].append(sequence)
 
     def take(self, segment: SegmentInfo) -> Sequence[int]:
-        """Who stands in the segment, told once: a superset, as some have gone since."""
+        """Return the sequences that stand in the segment, told once: a superset, as some have gone since."""
         found, self._standing[segment.number] = self._standing[segment.number], array("Q")
         return found
 

@@ -60,16 +60,16 @@ from acquit.ledger.table import Key
 from acquit.store.interface import Journal, Position, Record, SegmentInfo
 
 _HEAD_GUESS_BYTES: Final = 512
-"""What a record has beside its payload, at most, mostly: a reader's hint."""
+"""Bytes of a record beside its payload, at most, mostly: a reader's hint."""
 _OVERHEAD_GUESS_BYTES: Final = 160
-"""What it has on average. A guess that is far off only makes the rule about the backlog less sharp."""
+"""Average bytes of a record beside its payload. A bad guess only makes the rule about the backlog less sharp."""
 _FREE_SHARE: Final = 16
-"""This part of a segment may be copied without being matched by anything new."""
+"""Divisor: one such part of a segment may be copied without being matched by anything new."""
 _NO_BASE: Final = Position(-1), 0
 
 
 class CheckpointOwner(Protocol):
-    """Who holds the live messages (the broker). On the loop."""
+    """Owner of the live messages (the broker). On the loop."""
 
     @property
     def live_bytes(self) -> int:
@@ -78,7 +78,7 @@ class CheckpointOwner(Protocol):
 
     @property
     def live_count(self) -> int:
-        """How many messages are live."""
+        """Number of messages that are live."""
         ...
 
     @property
@@ -87,8 +87,8 @@ class CheckpointOwner(Protocol):
         ...
 
     def sequences(self) -> Iterable[int]:
-        """Of all live messages, those held by transactions included (by their provisional sequence). Taken as a list
-        at once."""
+        """Return the sequences of all live messages, those held by transactions included (by their provisional
+        sequence). Taken as a list at once."""
         ...
 
     def take_committed(self) -> Iterable[int]:
@@ -101,8 +101,8 @@ class CheckpointOwner(Protocol):
         ...
 
     def occupants(self, segment: int) -> int:
-        """How many live messages have their record in the segment of this number or an older one, by an account of its
-        own. Not 0 where that cannot be told."""
+        """Count the live messages that have their record in the segment of this number or an older one, by an account
+        of its own. Not 0 where that cannot be told."""
         ...
 
     def stays(self, segment: int, messages: int) -> None:
@@ -126,7 +126,7 @@ class BodyRead:
         self.summary: bytes | None = None
 
     def run(self) -> None:
-        """On any thread; blocks. Raises StoreCorrupt or StoreFailed: the journal cannot be trusted any more."""
+        """Read them, on any thread; blocks. Raises StoreCorrupt or StoreFailed: the journal cannot be trusted then."""
         records: dict[Position, Record] = {}
         for sequence, position, hint in self._wanted:
             record = records.get(position)  # copies of one posting share it
@@ -186,18 +186,18 @@ class Checkpointer:
         self._copies: deque[tuple[int, Record]] = deque()
         """Read, and still to be appended."""
         self._summary: bytes | None = None
-        """Of the segment's seal: the last thing that is read."""
+        """Summary in the segment's seal: the last thing that is read."""
         self._copied_bytes = 0
         self._staying = False
         """The oldest segment could not leave when it was to."""
         self._resume_at = 0
         """No segment is begun before the log has grown to here."""
         self._span = sys.maxsize
-        """What recovery would have had to read when the last segment began to leave."""
+        """Bytes that recovery would have had to read when the last segment began to leave."""
         self._eventful_batches = -1
-        """How many there were when it had left."""
+        """Number of eventful batches when that segment had left."""
         self.look_at = 0
-        """Nor is a look worth it before that, unless less is live than there was at the last one."""
+        """Position before which a look is not worth it either, unless less is live than there was at the last one."""
 
     @property
     def active(self) -> bool:
@@ -313,7 +313,7 @@ class Checkpointer:
         return BodyRead(self._journal, wanted, segment.number)
 
     def take_read(self) -> BodyRead | None:
-        """Something to be read off the loop, or None."""
+        """Return something to be read off the loop, or None."""
         if self._ready is None:
             return None
         self._out, self._ready = self._ready, None

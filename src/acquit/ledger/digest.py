@@ -19,15 +19,15 @@ class RunningDigest:
 
     def __init__(self) -> None:
         self.cumulated: dict[int, QueueTotals] = {}
-        """By queue, to the end of the last segment; queue 0 for those deleted before that."""
+        """Totals by queue, to the end of the last segment; queue 0 for those deleted before that."""
         self.here = Totals()
-        """In the present segment."""
+        """Totals of the present segment."""
         self._deleted: set[int] = set()
         """Queues deleted in the present segment."""
         self._gone: set[int] = set()
         """Queues deleted before that, while there is a base to come."""
         self.awaits_base = False
-        """What was read does not begin at the beginning: `add_base` will say what was before."""
+        """True if what was read does not begin at the beginning: `add_base` will say what was before."""
         self._cumulated_entries = 0
 
     def add(self, events: bytes, others: Sequence[Record]) -> None:
@@ -43,7 +43,7 @@ class RunningDigest:
             self._deleted.add(QueueDeleted.decode(record).number)
 
     def add_base(self, summary: Summary) -> None:
-        """What an earlier segment, not read here, had cumulated at its end."""
+        """Add what an earlier segment, not read here, had cumulated at its end."""
         for queue, row in summary.rows.items():
             key = 0 if row.flags & RowFlag.DELETED or queue in self._gone else queue
             self.cumulated.setdefault(key, QueueTotals()).add(row.cumulated)
@@ -57,7 +57,7 @@ class RunningDigest:
         self.add_base(summary)
 
     def totals(self) -> dict[int, QueueTotals]:
-        """By queue, to this moment: copies."""
+        """Return the totals by queue, to this moment: copies."""
         result: dict[int, QueueTotals] = {}
         for part in (self.cumulated, self.here.queues()):
             for queue, totals in part.items():

@@ -49,12 +49,12 @@ _LIMIT: Final = Struct("<IQ")
 _NUMBER: Final = Struct("<Q")
 _ENTRY: Final = Struct("<QQ")
 ENTRY_BYTES: Final = _ENTRY.size + 2
-"""Of each id in a record, beside the id itself."""
+"""Bytes of each id in a record, beside the id itself."""
 _NUL: Final = b"\0"
 
 
 class Known(IntEnum):
-    """What a window says of an id and a body."""
+    """Answers of a window about an id and a body."""
 
     NEW = 0
     REUSED = 1
@@ -64,14 +64,14 @@ class Known(IntEnum):
 
 
 class Entry(NamedTuple):
-    """One id in a window."""
+    """An id in a window, and the posting that had it."""
 
     sequence: int
-    """Of the posting that had it."""
+    """Sequence of the posting that had it."""
     fingerprint: int
     """Size and CRC-32 of its body, as `events.fingerprint` gives it."""
     identity: bytes
-    """As `window_id` gives it."""
+    """Id as `window_id` gives it."""
 
 
 class _Block:
@@ -106,9 +106,9 @@ class Window:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        """How many ids are kept; None while a fold that began in the middle does not know: then all are."""
+        """Number of ids that are kept; None while a fold that began in the middle does not know: then all are."""
         self.limit_at: Position | None = None
-        """Of the record that set it."""
+        """Position of the record that set it."""
         self._kept: dict[bytes, int | dict[int, int]] = {}
         """id -> sequence << 64 | fingerprint; of an id with several bodies {fingerprint: sequence}."""
         self._count = 0
@@ -132,7 +132,7 @@ class Window:
         return self._blocks[-1].last if self._blocks else 0
 
     def look_up(self, identity: bytes, fingerprint: int) -> tuple[Known, int]:
-        """What is known of them, and for REPEATED the sequence of the first posting."""
+        """Return what is known of id and body, and for REPEATED the sequence of the first posting."""
         kept = self._kept.get(identity)
         if kept is None:
             return Known.NEW, 0
@@ -198,7 +198,7 @@ class Window:
         return None if found is None else (found.position, found.entries)
 
     def _admit(self, entry: Entry) -> bool:
-        """Is it in the window from now on? Not if a later posting is."""
+        """Take an entry into the window. False if a later posting of its id and body is in it."""
         identity, fingerprint = entry.identity, entry.fingerprint
         known, first = self.look_up(identity, fingerprint)
         if known is Known.REPEATED:
@@ -234,7 +234,7 @@ class Windows:
     def __init__(self) -> None:
         self.by_address: dict[str, Window] = {}
         self.ids = 0
-        """In all of them."""
+        """Number of ids in all of them."""
         self._partial = False
 
     def __eq__(self, other: object) -> bool:
@@ -254,7 +254,7 @@ class Windows:
         self._partial = True
 
     def all_known(self) -> None:
-        """From here on, what no record said was never said."""
+        """Fix the limits that are not known: from here on, what no record said was never said."""
         self._partial = False
         for window in self.by_address.values():
             if window.limit is None:
@@ -266,7 +266,7 @@ class Windows:
     # -- for the broker -----------------------------------------------------------------------------------------------
 
     def look_up(self, address: str, identity: bytes, fingerprint: int) -> tuple[Known, int]:
-        """What is known at an address of an id and a body, and for REPEATED the sequence of the first posting."""
+        """Return what is known at an address of id and body, and for REPEATED the sequence of the first posting."""
         window = self.by_address.get(address)
         return (Known.NEW, 0) if window is None else window.look_up(identity, fingerprint)
 

@@ -40,7 +40,7 @@ from acquit.store.interface import EVENT_BYTES
 
 
 class EventKind(IntEnum):
-    """What happened. 1 to 15: entered a queue; 16 to 31: left it for good; 32 and up: neither."""
+    """Kinds of events. 1 to 15: entered a queue; 16 to 31: left it for good; 32 and up: neither."""
 
     NONE = 0
     """No message is concerned: the record's own kind says all."""
@@ -58,10 +58,10 @@ class EventKind(IntEnum):
     DROPPED = 20
     """Rejected, or tried too often, at an address without a dead letter address."""
     DISPLACED = 21
-    """By a newer message: ring, last value, drop-oldest."""
+    """Displaced by a newer message: ring, last value, drop-oldest."""
     MOVED_OUT = 22
     PURGED = 23
-    """By a purge, or with its queue; the actor says who asked."""
+    """Removed by a purge, or with its queue; the actor says who asked."""
     LOST_VOLATILE = 24
 
     ACQUIRED = 32
@@ -88,16 +88,16 @@ class EventKind(IntEnum):
     """Posted in a transaction: recorded, not in the queue before the commit."""
     ROLLED_BACK = 51
     COPIED_FORWARD = 52
-    """Nothing happened to the message: its record was rewritten further on."""
+    """Rewritten further on, as a record; nothing happened to the message."""
     PASSED = 53
-    """What a transaction held is committed, and entered only queues whose messages are not recorded."""
+    """Committed by the transaction that held it, and entered only queues whose messages are not recorded."""
 
 
 ENTERING: Final = frozenset(kind for kind in EventKind if 1 <= kind < 16)
 RETIRING: Final = frozenset(kind for kind in EventKind if 16 <= kind < 32)
 
 READ_OUTCOMES: Final = ("", "accepted", "rejected", "released", "modified", "modified, delivery failed")
-"""What the origin of READ says."""
+"""Names of the outcomes that the origin of READ says."""
 
 
 class EventFlag(IntFlag):
@@ -112,12 +112,12 @@ class EventFlag(IntFlag):
     ID_REUSED = 0x10
     """The posting repeats a duplicate-detection id with another body: it passed, flagged."""
     DISPATCHED = 0x20
-    """On COPIED_FORWARD: the message had been acquired before (first-acquirer is false)."""
+    """COPIED_FORWARD of a message that had been acquired before (first-acquirer is false)."""
     SUSPENDED = 0x40
-    """On COPIED_FORWARD: acquired by a link that is suspended, to be resumed."""
+    """COPIED_FORWARD of a message acquired by a link that is suspended, to be resumed."""
     LEFT_BEHIND = 0x80
-    """On RELEASED and MODIFIED: no consumer said it, a link ended over the message. If the delivery-count went up, that
-    is no failure; if it did not, that is no release."""
+    """RELEASED or MODIFIED that no consumer said: a link ended over the message. If the delivery-count went up, that is
+    no failure; if it did not, that is no release."""
 
 
 class Event(NamedTuple):
@@ -162,10 +162,10 @@ EVENT_DTYPE: Final = (
     ("attempt", "<u2"),
     ("transaction", "<u4"),
 )
-"""For ``numpy.dtype(list(EVENT_DTYPE))``; this package itself does not import numpy."""
+"""Fields for ``numpy.dtype(list(EVENT_DTYPE))``; this package itself does not import numpy."""
 
 ATTEMPT_MAX: Final = 0xFFFF
-"""Where the recorded delivery-count stays: it has 16 bits, a message that is returned for ever does not end."""
+"""Highest delivery-count recorded, where it stays: it has 16 bits, and a message may be returned for ever."""
 
 pack_event = EVENT.pack
 """The ten fields of `Event`, in order and by position -> 48 bytes."""
@@ -175,7 +175,7 @@ NO_EVENT: Final = bytes(EVENT_BYTES)
 
 
 def unpack_event(data: bytes) -> Event:
-    """One event. Raises struct.error unless it is 48 bytes."""
+    """Unpack one event. Raises struct.error unless it is 48 bytes."""
     return Event._make(EVENT.unpack(data))
 
 

@@ -72,20 +72,20 @@ class Fold:
 
     def __init__(self) -> None:
         self.messages: dict[int, LiveMessage] = {}
-        """By sequence: those in queues, and those held by open transactions."""
+        """Messages by sequence: those in queues, and those held by open transactions."""
         self.table = StateTable()
         self.held: dict[int, set[int]] = {}
-        """By transaction, of the last run: provisional sequences of what was posted in it and has not entered."""
+        """Provisional sequences, by transaction of the last run, of what was posted in it and has not entered."""
         self.delayed_ids: dict[int, bytes] = {}
         """Message-ids, as `records.encode_id` gives them, of what was posted with a delivery time, by sequence. Some of
         it may be gone, or have had its time."""
         self._excluded: dict[str, set[int]] = {}
-        """By terminus: what it shall not see."""
+        """Sequences of messages, by the terminus that shall not see them."""
         self.digest = RunningDigest()
         self.start: Start | None = None
-        """Of the last run."""
+        """Start of the last run."""
         self.written_us = 0
-        """When the last batch was written, by the clock of that moment."""
+        """Microseconds since the epoch when the last batch was written, by the clock of that moment."""
         self.clean = False
         """The last run ended with a STOP and nothing after it."""
         self.incomplete = False
@@ -93,7 +93,7 @@ class Fold:
         self.deleted: DeletedSegment | None = None
         """The newest segment that retention deleted."""
         self.anomalies: list[str] = []
-        """At most `ANOMALIES_MAX`; `anomaly_count` goes on."""
+        """Descriptions of records that did not fit, at most `ANOMALIES_MAX`; `anomaly_count` goes on."""
         self.anomaly_count = 0
         self._time_us = 0
         self._first_segment = 0
@@ -102,13 +102,13 @@ class Fold:
     # -- what it says -----------------------------------------------------------------------------------------------
 
     def totals(self) -> dict[int, QueueTotals]:
-        """By queue number; queue 0 for those that were deleted. Up to the newest seal as that states them, whatever the
-        fold itself had counted; from there on as counted."""
+        """Return the totals by queue number; queue 0 for those that were deleted. Up to the newest seal as that states
+        them, whatever the fold itself had counted; from there on as counted."""
         return self.digest.totals()
 
     def settle(self) -> None:
-        """To be called after the last batch of a recovery. Raises StoreCorrupt when the fold began in the middle and
-        never learned what was before."""
+        """Check, after the last batch of a recovery, that nothing is unknown. Raises StoreCorrupt when the fold began
+        in the middle and never learned what was before."""
         if self.incomplete:
             raise StoreCorrupt(
                 f"begins with segment {self._first_segment}, and nothing says what was live before it",
@@ -293,7 +293,7 @@ class Fold:
         return message
 
     def _leave_held(self, event: Event) -> None:
-        """What a transaction held is committed and enters no queue that is recorded: nothing matches it any more."""
+        """Drop a held posting that is committed and enters no queue that is recorded: nothing matches it any more."""
         if event.sequence in self.held.get(event.transaction, ()):
             self.held[event.transaction].discard(event.sequence)
             self.messages.pop(event.sequence, None)
@@ -470,9 +470,9 @@ _APPLIERS: Final[dict[int, Callable[[Fold, Record], None]]] = {
 
 
 def _bring_up_to(known: LiveMessage, copied: LiveMessage) -> None:
-    """What a copy may say of a message that no event told: after a crash, that it may have been acquired before; and
-    that links which it was not for have gone. The first versions did not copy how often a message came back uncounted:
-    where a copy does not say it, counting begins anew, as it does for who reads from the copy on."""
+    """Take over what a copy may say of a message that no event told: after a crash, that it may have been acquired
+    before; and that links which it was not for have gone. The first versions did not copy how often a message came back
+    uncounted: where a copy does not say it, counting begins anew, as it does for who reads from the copy on."""
     known.flags |= copied.flags & EventFlag.DISPATCHED
     if known.notes is not None:
         said = copied.notes or Notes()

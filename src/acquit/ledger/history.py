@@ -1,4 +1,4 @@
-"""What became of one message: every event of its life, and of the copies it came from and became.
+"""History of one message: every event of its life, and of the copies it came from and became.
 
 A message is asked for by its sequence, its message id or its duplicate id. From what is found, links are followed both
 ways: dead letters, expired and moved messages name the copy they came from, their originals the copy they became; the
@@ -47,7 +47,7 @@ _SEQUENCE: Final = Struct("<Q")
 _NAMING_HEADS: Final = (bytes((RecordKind.QUEUE, 1, 0, 0)), bytes((RecordKind.ACTOR, 1, 0, 0)))
 """Kind, version and flags as they stand in the head of a record that names a queue or an actor."""
 _COMMITTED: Final = frozenset((EventKind.UNROUTED, EventKind.PASSED))
-"""How a held posting ends at its commit, where it enters no queue that is recorded."""
+"""Ends of a held posting at its commit, where it enters no queue that is recorded."""
 _OVER: Final = frozenset({"live", "held"})
 """The standings after which more may happen to a message."""
 COPIES_MAX: Final = 1000
@@ -58,7 +58,7 @@ FIRST_BYTES_MAX: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event of a message's life."""
+    """Event in a message's life."""
 
     time_us: int
     kind: EventKind
@@ -75,15 +75,15 @@ class Step:
     condition: str
     description: str
     run: int
-    """Which run of the broker recorded it: counted from 1 over what was read."""
+    """Run of the broker that recorded it: counted from 1 over what was read."""
     segment: int
     position: Position
-    """Of the record."""
+    """Position of the record."""
 
 
 @dataclass(slots=True)
 class Life:
-    """One copy of the message, in one queue."""
+    """Copy of the message in one queue."""
 
     sequence: int
     message_id: MessageId | None = None
@@ -91,9 +91,9 @@ class Life:
     size_bytes: int = 0
     crc: int = 0
     entered_as: int = 0
-    """Of one that a transaction held: the sequence under which it entered its queue, or the first of several."""
+    """Sequence under which a held posting entered its queue, or the first of several."""
     steps: list[Step] = field(default_factory=list)
-    """In order of the journal: of one batch, postings first."""
+    """Events in order of the journal: of one batch, postings first."""
 
     @property
     def came_from(self) -> int:
@@ -107,13 +107,13 @@ class Life:
 
     @property
     def end(self) -> EventKind | None:
-        """How it was retired; None: it is live, as far as the journal says, or a transaction's."""
+        """Kind of the event that retired it; None: it is live, as far as the journal says, or a transaction's."""
         return next((step.kind for step in self.steps if step.kind in RETIRING), None)
 
     @property
     def standing(self) -> str:
-        """How it ended, or else *live*. A posting that waits for its transaction is *held*, and then *committed* (as
-        `entered_as`, if that is not 0) or *rolled-back*: it was in no queue under this sequence."""
+        """Name of the event that retired it, or else *live*. A posting that waits for its transaction is *held*, then
+        *committed* (as `entered_as`, if that is not 0) or *rolled-back*: it was in no queue under this sequence."""
         if self.end is not None:
             return self.end.name.lower().replace("_", "-")
         kinds = {step.kind for step in self.steps}
@@ -126,14 +126,14 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was found."""
+    """Copies of a message that were found, and what was read for that."""
 
     lives: tuple[Life, ...]
     """All copies that are linked with what was asked for, by sequence."""
     first_segment: int
     """The oldest segment read: what was before it is not known any more."""
     truncated: bool
-    """There are more than `COPIES_MAX` copies."""
+    """True if there are more than `COPIES_MAX` copies."""
     last_segment: int = 0
     """The newest segment read. Within bounds reading ends where all copies have ended; a repetition of one that was
     suppressed after that is not told then."""

@@ -27,17 +27,17 @@ from acquit.ledger.records import (
 from acquit.store.interface import Position, Record
 
 ATTEMPTS_KEPT_MAX: Final = 20
-"""Of a message that is tried again and again, the latest attempts are remembered; the count goes on."""
+"""Latest attempts that are remembered of a message that is tried again and again; the count goes on."""
 
 
 RETURNS_MAX: Final = 0xFFFF_FFFF
-"""Where the count of uncounted returns stays."""
+"""Highest count of uncounted returns, where it stays."""
 
 _LEFT: Final = Struct("<II")
 
 
 class Notes(NamedTuple):
-    """What few messages have: the story of their attempts."""
+    """Notes that few messages have: the story of their attempts."""
 
     attempts: tuple[AttemptNote, ...] = ()
     excluded: tuple[str, ...] = ()
@@ -45,17 +45,17 @@ class Notes(NamedTuple):
     annotations: tuple[bytes, ...] = ()
     """AMQP maps that *modified* outcomes want merged into the message annotations, oldest first."""
     returns: int = 0
-    """How often it came back uncounted: released, modified without delivery-failed, left behind in order."""
+    """Times that it came back uncounted: released, modified without delivery-failed, left behind in order."""
     last_value: bytes = b""
-    """What a last-value queue goes by, as the posting's extra LAST_VALUE_KEY says it."""
+    """Value that a last-value queue goes by, as the posting's extra LAST_VALUE_KEY says it."""
     left_counted: int = 0
-    """How many of the delivery-count are no failures: a link ended over the message."""
+    """Times in the delivery-count that are no failures: a link ended over the message."""
     left_uncounted: int = 0
-    """How many of `returns` no consumer said."""
+    """Times in `returns` that no consumer said."""
 
 
 class LiveMessage:
-    """One message in one queue, without its body. Slotted and mutable: there may be a million of them."""
+    """Message in one queue, without its body. Slotted and mutable: there may be a million of them."""
 
     __slots__ = (
         "actor",
@@ -92,7 +92,7 @@ class LiveMessage:
         self.sequence = sequence
         self.queue = queue
         self.position = position
-        """Of the record that holds its payload: POSTING, or COPIED once it was copied forward."""
+        """Position of the record that holds its payload: POSTING, or COPIED once it was copied forward."""
         self.fingerprint = fingerprint
         """Size and CRC-32 of the payload, as `events.fingerprint` gives it."""
         self.flags = flags
@@ -103,17 +103,17 @@ class LiveMessage:
         self.expires_at_ms = expires_at_ms
         """0: never."""
         self.due_at_ms = due_at_ms
-        """Not offered before; 0: at once."""
+        """Milliseconds since the epoch before which it is not offered; 0: at once."""
         self.priority = priority
         self.actor = actor
-        """Who has it acquired; 0: nobody."""
+        """Actor that has it acquired; 0: nobody."""
         self.transaction = transaction
         """Held by this transaction, not in the queue yet; 0: in the queue."""
         self.notes = notes
 
     @property
     def size_bytes(self) -> int:
-        """Of the payload."""
+        """Size of the payload."""
         return self.fingerprint >> 32
 
     def _fields(self) -> tuple[object, ...]:
@@ -148,7 +148,7 @@ def _released(message: LiveMessage, event: Event) -> None:
 
 
 def _modified(message: LiveMessage, event: Event) -> None:
-    """As released, and the attempt is noted, if it was one."""
+    """Change the message as a release does, and note the attempt, if it was one."""
     noted = is_attempt(message, event)
     _released(message, event)
     if not noted:
@@ -183,12 +183,12 @@ CHANGES: Final[dict[int, Callable[[LiveMessage, Event], None]]] = {
     EventKind.SUSPENDED: _suspended,
     EventKind.RESUMED: _resumed,
 }
-"""What the events that neither enter nor retire a message do to it."""
+"""Changes to a message by the events that neither enter nor retire it."""
 
 
 def is_attempt(message: LiveMessage, event: Event) -> bool:
-    """Whether a MODIFIED event, which has not changed the message yet, belongs into the history of its attempts: not
-    if a link was closed over a message that nobody may have seen."""
+    """Return True if a MODIFIED event, which has not changed the message yet, belongs into the history of its attempts:
+    not if a link was closed over a message that nobody may have seen."""
     return not event.flags & EventFlag.LEFT_BEHIND or event.attempt > message.attempt
 
 
@@ -227,7 +227,7 @@ def let_see_again(message: LiveMessage, terminus: str) -> None:
 
 
 def enters_with(notes: Notes | None) -> Notes | None:
-    """Of the notes of a message with a payload, those of another that enters with the same payload."""
+    """Return the notes of a message that enters with the payload of another, whose notes these are."""
     return Notes(last_value=notes.last_value) if notes is not None and notes.last_value else None
 
 

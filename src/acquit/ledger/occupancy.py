@@ -1,4 +1,4 @@
-"""How many live messages have their record in each segment: the account that must be zero before a segment leaves.
+"""Account of the live messages that have their record in each segment: it must be zero before a segment leaves.
 
 Who stands in a segment, the census says, and the checkpoint copies those forward (`ledger.census`,
 `ledger.checkpoint`). This is the second line of defence: it knows nobody's name. Whenever a message becomes live, or
@@ -21,7 +21,7 @@ from typing import Final
 from acquit.store.interface import SegmentInfo
 
 LOT: Final = 8192
-"""So many positions are sorted at once: in less than a millisecond."""
+"""Number of positions that are sorted at once: in less than a millisecond."""
 
 
 class Occupancy:
@@ -33,7 +33,7 @@ class Occupancy:
         self._lots: list[tuple[int, array[int]]] = []
         """Sorted positions that are not counted yet; 1 for those that entered, -1 for those that left."""
         self._counts: dict[int, list[int]] = {}
-        """By segment: number and sum of positions, of those that entered and have not left."""
+        """Number and sum of positions, by segment, of those that entered and have not left."""
         self.entered: Final[Callable[[int], None]] = self._entered.append
         """A live message has its record at this position from now on."""
         self.left: Final[Callable[[int], None]] = self._left.append

@@ -94,7 +94,7 @@ class Recorder:
         flags: int = _DURABLE,
         transaction: int = 0,
     ) -> None:
-        """One event, packed with its neighbours. It is durable when the batch taken next is."""
+        """Record one event, packed with its neighbours. It is durable when the batch taken next is."""
         if attempt > ATTEMPT_MAX:
             attempt = ATTEMPT_MAX
         self._events.append(
@@ -111,8 +111,8 @@ class Recorder:
         return position
 
     def keep(self, entry: Entry) -> None:
-        """As `append`, for what must be told of a message: where there is no room it is kept, in its place among the
-        transitions, as those are. Raises StoreFull then all the same."""
+        """Append what must be told of a message: where there is no room it is kept, in its place among the transitions,
+        as those are. Raises StoreFull then all the same."""
         try:
             self.append(entry)
         except StoreFull:
@@ -145,7 +145,7 @@ class Recorder:
 
     @property
     def pending(self) -> bool:
-        """There is something for a batch."""
+        """True if there is something for a batch."""
         return bool(self._events or self._behind) or self.journal.pending
 
     @property
@@ -154,13 +154,13 @@ class Recorder:
 
     @property
     def room_bytes(self) -> int:
-        """How much the pending batch may still take, beside what has been gathered for it."""
+        """Bytes that the pending batch may still take, beside what has been gathered for it."""
         if self._behind:
             return 0
         return max(0, self.journal.room_bytes - len(self._events) * EVENT.size - 2 * RECORD_BYTES)
 
     def take_batch(self) -> Batch | None:
-        """As `Journal.take_batch`, with the gathered transitions in it. Take batches only here."""
+        """Take a batch as `Journal.take_batch` does, with the gathered transitions in it. Take batches only here."""
         if self.journal.in_flight:
             return None
         self.flush()

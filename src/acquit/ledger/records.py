@@ -1,4 +1,4 @@
-"""What the journal's records say: their kinds, and the plain fields beside the event.
+"""Records of the journal: their kinds, and the plain fields beside the event.
 
 A record is framed by `acquit.store.record`; here it is an event (`acquit.ledger.events`), `meta` and `payload`. Each
 kind has one class below with `encode()` and `decode(record)`; postings and transitions, the hot path, are written
@@ -35,7 +35,7 @@ from acquit.store.interface import ARRAY, EVENTFUL, SKIPPABLE, Record
 
 
 class RecordKind(IntEnum):
-    """How to read a record. 240 and up belong to the store (`acquit.store.record.StoreKind`)."""
+    """Kinds of records, each read in its own way. 240 and up belong to the store (`acquit.store.record.StoreKind`)."""
 
     START = 1
     STOP = 2
@@ -55,7 +55,7 @@ class RecordKind(IntEnum):
     STATE_DELETED = 14
     TRANSACTION = 15
     COMMIT = 16
-    """Its meta is an array of events; its own event only names the transaction."""
+    """A commit, whose meta is an array of events; its own event only names the transaction."""
     ROLLBACK = 17
     COPIED = 18
     COPIED_WITH = 19
@@ -70,7 +70,7 @@ class Entry(Protocol):
 
 
 class Encoded(NamedTuple):
-    """What `Journal.append` takes, in its order: ``journal.append(*encoded)``."""
+    """Arguments of `Journal.append`, in its order: ``journal.append(*encoded)``."""
 
     kind: int
     event: bytes
@@ -85,7 +85,7 @@ MessageId = str | int | UUID | bytes
 
 
 def encode_id(value: MessageId | None) -> bytes:
-    """One letter for the type and the plain value; b"" for None. Ids are equal exactly when their encodings are."""
+    """Encode an id: letter of its type, plain value; b"" for None. Encodings are equal exactly for equal ids."""
     match value:
         case None:
             return b""
@@ -198,7 +198,7 @@ class Dispatched:
     queue: int
     up_to: int
     doubtful: int = 0
-    """Up to this sequence an earlier run that stopped uncleanly may have acquired messages: those are offered with
+    """Sequence up to which an earlier run that stopped uncleanly may have acquired messages: those are offered with
     first-acquirer false."""
 
     def encode(self) -> Encoded:
@@ -216,7 +216,7 @@ class Dispatched:
 
 
 class QueueFlag(IntFlag):
-    """What kind of queue it is."""
+    """Flags that say what kind of queue it is."""
 
     DURABLE = 0x01
     AUTO_CREATED = 0x02
@@ -227,7 +227,7 @@ class QueueFlag(IntFlag):
     TOPIC = 0x20
     """No queue, but the node that a topic's subscriptions are fed from: what it could not route is counted here."""
     ENDING = 0x40
-    """It is being deleted: nobody finds it, and what is still in it is purged, after a restart as well."""
+    """A queue that is being deleted: nobody finds it, and what is still in it is purged, after a restart as well."""
 
 
 _QUEUE: Final = Struct("<I")
@@ -243,7 +243,7 @@ class Queue:
     address: str
     flags: int = QueueFlag.DURABLE
     fingerprint: bytes = b""
-    """Of the policy it was made under, to see a change of configuration."""
+    """Fingerprint of the policy it was made under, to see a change of configuration."""
     properties: bytes = b""
     """The broker's own, opaque here."""
     actor: int = 0
@@ -334,19 +334,19 @@ class AuditLine:
 
 
 class Namespace(IntEnum):
-    """Whose keyed state it is. The values are the broker's own encodings."""
+    """Namespaces of keyed state, by what it is about. The values are the broker's own encodings."""
 
     SUBSCRIPTION = 1
     TERMINUS = 2
     """Messages that a terminus called undeliverable, by its name."""
     DUPLICATES = 3
     FATE = 4
-    """What became of a transaction, by its id, kept for a bounded time; by `FATES_KNOWN`, how long that is."""
+    """Fates of transactions, by their ids, kept for a bounded time; by `FATES_KNOWN`, how long that is."""
     ADDRESS = 5
     SENDER_MARK = 6
     """The high-water mark of a sender with monotone ids (Spark's sink)."""
     LOSS = 7
-    """By queue: messages that are missing, and that a person decided to go on without (`ledger.losses`)."""
+    """Messages that are missing, by queue, and that a person decided to go on without (`ledger.losses`)."""
     RESUMABLE = 8
     """Termini that outlive their links, by name, and the delivery-tags that they remember."""
     PAUSE = 9
@@ -406,16 +406,16 @@ class Extra(IntEnum):
     GROUP_ID = 2
     LAST_VALUE_KEY = 3
     ATTEMPTS = 4
-    """On COPIED: the history of attempts so far, as `encode_attempts` gives it."""
+    """History of attempts so far, on COPIED, as `encode_attempts` gives it."""
     EXCLUDED = 5
-    """On COPIED: a terminus that said undeliverable-here; may repeat."""
+    """Terminus that said undeliverable-here, on COPIED; may repeat."""
     ANNOTATIONS = 6
-    """On COPIED and ATTEMPT: an AMQP map that *modified* outcomes merged into the message annotations; opaque here."""
+    """AMQP map that *modified* outcomes merged into the message annotations, on COPIED and ATTEMPT; opaque here."""
     RETURNS = 0x80
-    """On COPIED: how often the message came back uncounted, u32."""
+    """Times that the message came back uncounted, on COPIED, u32."""
     LEFT_BEHIND = 0x82
-    """On COPIED: how many of its delivery-count are no failures, u32, and how many of RETURNS are no releases, u32. A
-    message without it has none."""
+    """Counts on COPIED: how many of its delivery-count are no failures, u32, and how many of RETURNS are no releases,
+    u32. A message without it has none."""
     BODY_FINGERPRINT = 0x81
     """Size and CRC-32 of the body sections, u64 as in events: the posting's id, DUPLICATE_ID or else the message id, is
     in the window of its address from when it enters (`acquit.ledger.duplicates`)."""
@@ -509,7 +509,7 @@ class Posting:
 
 
 class Cause(IntEnum):
-    """Why an attempt ended; beside the event kind, which says what it meant for the message."""
+    """Reasons why an attempt ended; beside the event kind, which says what it meant for the message."""
 
     REJECTED = 1
     RELEASED = 2
@@ -525,14 +525,14 @@ _ATTEMPT: Final = Struct("<B")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One event with what the consumer said about it: rejected with an error, modified with annotations."""
+    """Event with what the consumer said about it: rejected with an error, modified with annotations."""
 
     event: Event
     cause: int
     condition: str = ""
     description: str = ""
     excluded: str = ""
-    """With UNDELIVERABLE_HERE: the terminus that shall not see it again."""
+    """Terminus that shall not see the message again; it goes with UNDELIVERABLE_HERE."""
     annotations: bytes = b""
     """An AMQP map to merge into the message annotations; opaque here."""
 
@@ -552,7 +552,7 @@ class Attempt:
 
 
 class AttemptNote(NamedTuple):
-    """One failed attempt, as a live message remembers it and as a dead letter tells it."""
+    """Failed attempt, as a live message remembers it and as a dead letter tells it."""
 
     time_us: int
     actor: int
@@ -678,7 +678,7 @@ _COUNT: Final = Struct("<IIQ")
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What happened to volatile messages since the last such record of this run: (queue, EventKind, how many)."""
+    """Counts of events of volatile messages since the last such record of this run: (queue, EventKind, how many)."""
 
     time_us: int
     counts: tuple[tuple[int, int, int], ...]
@@ -755,7 +755,7 @@ class Rollback:
 
 
 class Verdict(IntEnum):
-    """What became of a transaction."""
+    """Ends that a transaction can come to."""
 
     COMMITTED = 1
     ROLLED_BACK = 2

@@ -62,7 +62,7 @@ class OpenedJournal:
     created: bool
     """The folder was new."""
     losses: tuple[str, ...]
-    """What was missing of each queue, which was accepted and recorded."""
+    """Descriptions of the losses that were accepted and recorded, one for each queue."""
 
 
 @contextlib.contextmanager
@@ -150,8 +150,8 @@ def open_journal(
 
 
 def _fates_known(fold: Fold) -> bytes | None:
-    """What the run that is over says of the fates that it knew; None where it says nothing. Before the first run there
-    were none."""
+    """Return what the run that is over says of the fates that it knew; None where it says nothing. Before the first run
+    there were none."""
     if not fold.table.reserved_up_to:
         return encode_known(KNOWN_EVER_US)
     said = fold.table.state.get((Namespace.FATE, FATES_KNOWN))

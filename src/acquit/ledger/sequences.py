@@ -65,7 +65,7 @@ class Sequences:
 
 
 class DispatchMarks:
-    """What may have been acquired, for each queue, as of the last sync. On the loop.
+    """Marks of what may have been acquired, for each queue, as of the last sync. On the loop.
 
     A message may be handed out once `covered` says so: from then on even a crash that loses the acquisition's own
     record leaves the message marked as one that may have been acquired.
@@ -78,7 +78,7 @@ class DispatchMarks:
         self._asked: dict[int, tuple[int, Position]] = {}
 
     def covered(self, queue: int, sequence: int, time_us: int) -> bool:
-        """May this message be handed out? When not, the mark is on its way: ask again after the next sync."""
+        """Return True if a message may be handed out. If not, the mark is on its way: ask again after the next sync."""
         usable = self._synced.get(queue, 0)
         if sequence + self._block // 2 > usable:
             usable = self._extend(queue, sequence, usable, time_us)

@@ -1,4 +1,4 @@
-"""Everything that is not a message: queues, actors, keyed state, reservations, as the journal's records set them.
+"""State that is not messages: queues, actors, keyed state, reservations, as the journal's records set them.
 
 The same table stands behind the fold (which fills it from records read back) and behind the recorder (which fills it
 from records as they are written), so that both agree by construction. For each key it remembers where in the log it
@@ -55,18 +55,18 @@ _DUPLICATES: Final = ("state", int(Namespace.DUPLICATES))
 
 
 class StateTable:
-    """What the journal says about everything but messages."""
+    """State that the journal's records set of everything but messages."""
 
     def __init__(self) -> None:
         self.queues: dict[int, Queue] = {}
         self.actors: dict[int, Actor] = {}
-        """Of this run; see `forget_actor`."""
+        """Actors of this run, by number; see `forget_actor`."""
         self.state: dict[tuple[int, bytes], State] = {}
-        """Of all namespaces but DUPLICATES."""
+        """Keyed state of all namespaces but DUPLICATES."""
         self.windows = Windows()
-        """Of the namespace DUPLICATES, which postings change as well."""
+        """Keyed state of the namespace DUPLICATES, which postings change as well."""
         self.dispatched: dict[int, Dispatched] = {}
-        """By queue."""
+        """Marks of what may have been acquired, by queue."""
         self.transactions: dict[int, Transaction] = {}
         """Open ones of this run, by number."""
         self.reserved_up_to = 0
@@ -135,10 +135,10 @@ class StateTable:
             self.dispatched[queue] = Dispatched(marks.time_us, queue, 0, doubtful)
 
     def discharge(self, number: int, verdict: Verdict, time_us: int) -> bool:
-        """It committed, or was rolled back: its fate is keyed state from now on. Was it open?
+        """Discharge a transaction by commit or rollback: its fate is keyed state from now on. False if it was not open.
 
-        No record but those of its beginning and its end says that, and without the first the second tells nothing. So
-        the fate counts as set where the transaction began, and is written again before that leaves."""
+        Only the records of its beginning and its end say that, and without the first the second tells nothing. So the
+        fate counts as set where the transaction began, and is written again before that segment leaves."""
         position = self._set_at.pop(("transaction", number), Position(0))
         transaction = self.transactions.pop(number, None)
         if transaction is None:
@@ -149,7 +149,7 @@ class StateTable:
         return True
 
     def forget_fate(self, txn_id: bytes) -> None:
-        """Its time has passed: it is not copied forward any more, and so leaves with its record."""
+        """Forget a fate whose time has passed: it is not copied forward any more, and so leaves with its record."""
         self.state.pop((Namespace.FATE, txn_id), None)
         self._set_at.pop(("state", int(Namespace.FATE), txn_id), None)
 
@@ -160,7 +160,7 @@ class StateTable:
         self._set_at.pop(("actor", number), None)
 
     def first_acquirer(self, queue: int, sequence: int) -> bool:
-        """Is it certain that no earlier run has acquired this message? (Of this run the broker knows itself.)"""
+        """Return True if certainly no earlier run has acquired this message. (Of this run the broker knows itself.)"""
         marks = self.dispatched.get(queue)
         return marks is None or sequence > marks.doubtful
 

@@ -65,12 +65,12 @@ class QueueTotals:
 
     @property
     def unrouted(self) -> int:
-        """What was posted to this topic and no subscription took, volatile messages included."""
+        """Number of messages posted to this topic that no subscription took, volatile ones included."""
         return self.counts.get(EventKind.UNROUTED, 0) + self.volatile.get(EventKind.UNROUTED, 0)
 
     @property
     def live(self) -> int:
-        """What must be live if nothing is wrong."""
+        """Number of messages that must be live if nothing is wrong."""
         return self.entered - self.retired
 
     @property
@@ -101,7 +101,7 @@ class Totals:
         """queue << 8 | kind -> count"""
         self.events = 0
         self.first_us = NEVER_US
-        """Of the earliest event; `NEVER_US` while there was none."""
+        """Time of the earliest event; `NEVER_US` while there was none."""
         self.last_us = -NEVER_US
 
     def add_events(self, events: bytes) -> None:
@@ -147,11 +147,11 @@ class Totals:
 
     @property
     def entries(self) -> int:
-        """How many (queue, kind) pairs there are."""
+        """Number of (queue, kind) pairs."""
         return len(self._rows) + len(self.volatile)
 
     def queues(self) -> dict[int, QueueTotals]:
-        """By queue, in order."""
+        """Return the totals by queue, in order."""
         result: dict[int, QueueTotals] = {}
         for key, (count, products, sequences) in self._rows.items():
             totals = result.setdefault(key >> 8, QueueTotals())
@@ -168,7 +168,7 @@ class Totals:
 
 
 class RowFlag(IntFlag):
-    """Of a row in a summary."""
+    """Flags of a row in a summary."""
 
     DELETED = 0x01
     """The queue was deleted in this segment: from the next on, what it had counts under queue 0."""
@@ -176,23 +176,23 @@ class RowFlag(IntFlag):
 
 @dataclass(slots=True)
 class Row:
-    """One queue in a summary."""
+    """Row of a summary: one queue."""
 
     here: QueueTotals = field(default_factory=QueueTotals)
-    """In this segment."""
+    """Totals in this segment."""
     cumulated: QueueTotals = field(default_factory=QueueTotals)
-    """From the beginning to the end of this segment."""
+    """Totals from the beginning to the end of this segment."""
     flags: int = 0
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a seal says about its segment."""
+    """Summary of a segment, as its seal says it."""
 
     rows: dict[int, Row] = field(default_factory=dict)
     events: int = 0
     first_us: int = NEVER_US
-    """Of the earliest and the latest event here; `NEVER_US` and its negative where there was none."""
+    """Times of the earliest and the latest event here; `NEVER_US` and its negative where there was none."""
     last_us: int = -NEVER_US
 
     def encode(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Is the journal whole? Every segment that is left, each against itself and against what its successor says of it.
+"""Verification of a journal: every segment that is left, against itself and against what its successor says of it.
 
 The chain: each header holds number, length and SHA-256 of the segment before. So a closed segment that was altered,
 cut or replaced no longer matches, one that is missing leaves a gap, and a gap is told from a deletion by retention,
@@ -45,7 +45,7 @@ from acquit.store.segment import (
 
 
 class Place(Enum):
-    """Where a segment is."""
+    """Places where a segment can be."""
 
     JOURNAL = "journal"
     ARCHIVE = "archive"
@@ -56,7 +56,7 @@ class Place(Enum):
 
 @dataclass(slots=True)
 class Link:
-    """One segment of the chain."""
+    """Segment as a link of the chain."""
 
     number: int
     place: Place
@@ -64,7 +64,7 @@ class Link:
     seal: Seal | None = None
     valid_bytes: int = 0
     sha256: bytes = b""
-    """Of the valid bytes, as its successor must name it; b"" where the segment is not there to be hashed."""
+    """Hash of the valid bytes, as its successor must name it; b"" where the segment is not there to be hashed."""
     events: int = 0
     erased: bool = False
     """Zeros stand for its bodies."""
@@ -85,7 +85,7 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What `str` gave. Raises ConfigurationError."""
+        """Parse what `str` gave. Raises ConfigurationError."""
         try:
             store, number, valid_bytes, digest = text.strip().split(":")
             sha256 = bytes.fromhex(digest)
@@ -100,7 +100,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found."""
+    """Result of verifying a journal."""
 
     store: UUID
     links: tuple[Link, ...]
@@ -294,7 +294,7 @@ def _with_missing(links: list[Link], deleted_through: int) -> list[Link]:
 
 
 def _check_link(before: Link | None, link: Link, deleted: dict[int, DeletedSegment], store: UUID) -> None:
-    """What a link says of itself and of the one before."""
+    """Check what a link says of itself and of the one before."""
     if link.place is Place.GAP:
         link.problems.append("missing, and no record says that retention deleted it")
     header = link.header
@@ -349,7 +349,7 @@ def _check_totals(before: Summary, after: Summary, link: Link) -> None:
 
 
 def _check_head(reader: FolderReader, store: UUID, links: list[Link], known: Head) -> list[str]:
-    """Is the journal still the one that this head was taken of?"""
+    """Check that the journal is still the one that this head was taken of."""
     if known.store != store:
         return [f"the head {known} is of another store"]
     link = next((link for link in links if link.number == known.number), None)
