@@ -19,7 +19,7 @@ TOPIC_WORDS_MAX: Final = 64
 
 
 def address_fault(address: str) -> str | None:
-    """Why `address` cannot name a queue, or None."""
+    """Return the reason why `address` cannot name a queue, or None."""
     if not address:
         return "an address is not empty"
     if len(address.encode()) > ADDRESS_BYTES_MAX:
@@ -32,7 +32,7 @@ def address_fault(address: str) -> str | None:
 
 
 def topic_fault(address: str) -> str | None:
-    """Why `address` cannot be a topic, or a pattern of topics; None if it can.
+    """Return the reason why `address` cannot be a topic, or a pattern of topics; None if it can.
 
     Matching takes time in the words of both, and there may be many of both.
     """
@@ -46,7 +46,7 @@ def topic_fault(address: str) -> str | None:
 
 
 def is_pattern(address: str) -> bool:
-    """Does it name many addresses: is any of its words a wildcard?"""
+    """True if it names many addresses, because one of its words is a wildcard."""
     return ("*" in address or "#" in address) and not _WILDCARDS.isdisjoint(address.split("."))
 
 
@@ -54,9 +54,9 @@ _WILDCARDS: Final = frozenset("*#")
 
 
 def matches(pattern: str, address: str) -> bool:
-    """Does the pattern match? ``*`` is one word, ``#`` any number, none included.
+    """True if the pattern matches the address: ``*`` is one word, ``#`` any number, none included.
 
-    Where `address` is a pattern itself: does it match all that this one matches?
+    Where `address` is a pattern itself, `pattern` must match all that it matches.
     """
     return match_words(pattern.split("."), address.split("."))
 
@@ -122,7 +122,7 @@ class Policies:
         self._rules = sorted(rules, key=lambda rule: specificity(rule.match))
         self.policy_of = lru_cache(maxsize=10_000)(self._policy_of)
         self.terminal = terminal
-        """Where messages end up when nobody took them. What is rejected or expires there goes nowhere else."""
+        """Addresses where messages end up that nobody took. What is rejected or expires there goes nowhere else."""
 
     def _policy_of(self, address: str) -> AddressPolicy:
         settings: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""What the limits of a policy mean for one queue; `intake.limits` keeps to them."""
+"""Limits of a policy, as they apply to one queue; `intake.limits` keeps to them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Values:
     def __init__(self) -> None:
         self.newest: dict[bytes, Message] = {}
         self.arrived: list[Message] = []
-        """What became available since the last turn."""
+        """Messages that became available since the last turn."""
 
 
 def displaces(policy: AddressPolicy) -> bool:
-    """Does anything give way to newer messages under this policy?"""
+    """True if anything gives way to newer messages under this policy."""
     sized = policy.full_policy == "drop-oldest" and (policy.bytes_max or policy.messages_max)
     return bool(policy.last_value or policy.ring_size or sized)
 

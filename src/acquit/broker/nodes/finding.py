@@ -1,4 +1,4 @@
-"""What an address means to a link, or to a message that names it itself.
+"""Nodes by address: the one that an address means to a link, or to a message that names it itself.
 
 The same words may name a queue and a topic. Who attaches says which by a capability of its terminus, ``queue`` or
 ``topic``, JMS clients in the annotation `posting.JMS_DESTINATION` as well. For those who do not say, the address's
@@ -36,7 +36,7 @@ SEPARATOR: Final = "::"
 
 
 def wants_topic(capabilities: Iterable[str]) -> bool | None:
-    """Does a terminus with these capabilities mean a topic, or a queue? None: it does not say."""
+    """True if a terminus with these capabilities means a topic, False if it means a queue; None: it does not say."""
     words = set(capabilities)
     if words & _TOPIC_WORDS:
         return True
@@ -44,7 +44,7 @@ def wants_topic(capabilities: Iterable[str]) -> bool | None:
 
 
 def asks_creation(capabilities: Iterable[str]) -> bool:
-    """Does a terminus with these capabilities ask for its node to be made, whatever the address's policy says?"""
+    """True if a terminus with these capabilities asks for its node to be made, whatever the address's policy says."""
     return CREATE_ON_DEMAND in capabilities
 
 
@@ -57,7 +57,7 @@ class Nodes:
         self._policies = policies
 
     def is_topic(self, address: str, wanted: bool | None) -> bool:
-        """Is a topic meant? `wanted` as `wants_topic` gives it."""
+        """True if a topic is meant; `wanted` as `wants_topic` gives it."""
         if wanted is not None:
             return wanted
         routing = self._policies.policy_of(address).routing
@@ -68,7 +68,7 @@ class Nodes:
         return address in self._topics.by_address or is_pattern(address)
 
     def to_send_to(self, peer: Peer, address: str, wanted: bool | None, *, on_demand: bool = False) -> Queue | Topic:
-        """Where messages to this address go; made if the policy allows, or on demand. Raises Refused."""
+        """Return the node for messages to this address; made if the policy allows, or on demand. Raises Refused."""
         if SEPARATOR in address:
             queue = self.qualified(address)
             if queue is None:
@@ -79,7 +79,7 @@ class Nodes:
         return self._queues.find(peer, address, on_demand=on_demand)
 
     def known(self, address: str, wanted: bool | None) -> Queue | Topic | None:
-        """As `to_send_to`, but nothing is made: None where it is not there."""
+        """Return the node as `to_send_to` does, but make none: None where it is not there."""
         if SEPARATOR in address:
             return self.qualified(address)
         if self.is_topic(address, wanted):
@@ -92,7 +92,7 @@ class Nodes:
         return self._queues.by_name.get(node if node == name else address)
 
     def exists(self, node: Queue | Topic) -> bool:
-        """Is it still there, or has it been deleted?"""
+        """True if the node is still there; False if it has been deleted."""
         if isinstance(node, Queue):
             return self._queues.by_name.get(node.name) is node and not node.removing
         return self._topics.by_address.get(node.address) is node

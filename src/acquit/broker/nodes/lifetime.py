@@ -1,4 +1,4 @@
-"""How long a node lives that a client had made for itself (3.5.10 to 3.5.13); `temporary` makes such nodes."""
+"""Lifetime of a node that a client had made for itself (3.5.10 to 3.5.13); `temporary` makes such nodes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class Lifetime(IntEnum):
-    """When a dynamic node goes."""
+    """Moment when a dynamic node is deleted."""
 
     ON_CLOSE = 0
-    """With the link that had it made."""
+    """End of the link that had it made."""
     ON_NO_LINKS = 1
-    """With its last link."""
+    """End of its last link."""
     ON_NO_MESSAGES = 2
-    """Once the link that had it made is gone, with its last message."""
+    """First moment when the link that had it made is gone and it has no messages."""
     ON_NO_LINKS_OR_MESSAGES = 3
-    """When it has neither links nor messages."""
+    """First moment when it has neither links nor messages."""
 
 
 class Node(Protocol):
@@ -29,7 +29,7 @@ class Node(Protocol):
 
 
 class Temporary:
-    """How long one dynamic node lives."""
+    """Lifetime of one dynamic node, and the link that it may depend on."""
 
     __slots__ = ("lifetime", "owner")
 
@@ -39,7 +39,7 @@ class Temporary:
         """The context of the link that had it made; None once that is gone."""
 
     def over(self, node: Node) -> bool:
-        """Is it time to go?"""
+        """True if the node is to be deleted now."""
         match self.lifetime:
             case Lifetime.ON_CLOSE:
                 return self.owner is None

@@ -22,7 +22,7 @@ _SWEEP_MIN: Final = 1_000
 
 
 class Locks:
-    """Those of one queue. Times are in milliseconds since the epoch."""
+    """Locks of the deliveries of one queue. Times are in milliseconds since the epoch."""
 
     __slots__ = ("_heap", "_number", "_queue", "_until", "duration_ms")
 
@@ -39,7 +39,7 @@ class Locks:
 
     @property
     def next_ms(self) -> int | None:
-        """When the first one may run out; None for none."""
+        """Time when the first lock may run out; None for none."""
         return self._heap[0][0] if self._heap else None
 
     def acquired(self, deliveries: Iterable[Delivery], now_ms: int) -> None:
@@ -53,7 +53,7 @@ class Locks:
             heapify(self._heap)
 
     def renew(self, deliveries: Iterable[Delivery], now_ms: int) -> None:
-        """Their consumer is still at it: their time begins again. Those that are its no more stay lost."""
+        """Start the locks again of deliveries whose consumer is still at work. Those that are its no more stay lost."""
         held = [delivery for delivery in deliveries if _holds(delivery)]
         for delivery in held:
             self._until[delivery] = now_ms + self.duration_ms

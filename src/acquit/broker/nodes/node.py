@@ -40,7 +40,7 @@ class Sender(Protocol):
 
 
 class Queue(ServedQueue):
-    """One queue. Made by `queues.Queues`."""
+    """A queue: its messages, links and accounts. Made by `queues.Queues`."""
 
     __slots__ = (
         "browsers",
@@ -73,11 +73,11 @@ class Queue(ServedQueue):
             temporary=temporary,
         )
         self.values: Values | None = None
-        """Of a last-value queue."""
+        """Newest messages by value, if it is a last-value queue."""
         self.scheduled_ids: dict[bytes, dict[Message, None]] = {}
-        """Those that wait for their delivery time, by message-id as the ledger encodes it."""
+        """Messages that wait for their delivery time, by message-id as the ledger encodes it."""
         self.locks: Locks | None = None
-        """Of those that are acquired, where the policy sets a lock duration."""
+        """Locks of the acquired messages, where the policy sets a lock duration."""
         self.browsers: list[Browser] = []
         self.producers: dict[Sender, None] = {}
         self.look_at_policy()
@@ -149,8 +149,8 @@ class Queue(ServedQueue):
 
     @property
     def held_up(self) -> bool:
-        """Nothing is handed out for now: bodies are being read back, or a purge has not ended, or what consumers that
-        have left held is being given back, which goes first, or an operator has paused it."""
+        """True while nothing is handed out: bodies are being read back, or a purge has not ended, or what consumers
+        that have left held is being given back, which goes first, or an operator has paused it."""
         return self.consumers_paused or self.reading or self.purging > 0 or self.learning > 0 or self.leaving > 0
 
     @property
@@ -182,12 +182,12 @@ class Queue(ServedQueue):
 
     @property
     def links(self) -> bool:
-        """Has it any?"""
+        """True if it has consumers, browsers or producers."""
         return bool(self.consumers or self.browsers or self.producers)
 
     @property
     def in_use(self) -> bool:
-        """Has it messages or links?"""
+        """True if it has messages or links."""
         return bool(self.links or self.live or self.held)
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ def whole(queue: QueueBase) -> Queue:
 
 
 def _is_undeliverable(message: Message, consumers: Iterable[tuple[str, int]]) -> bool:
-    """Is it nothing for any of these, by terminus and largest body? With none of them here: for those that were."""
+    """True if no consumer (terminus, largest body) may have it; with none here, if those that were may not."""
     excluded = frozenset[str]() if message.extra is None else message.extra.excluded
     if not consumers:
         return bool(excluded)

@@ -1,4 +1,4 @@
-"""Which queues there are: found, made on first use where the policy allows, deleted when nobody needs them.
+"""Queues of a broker: found, made on first use where the policy allows, deleted when nobody needs them.
 
 An anycast queue has the name of its address. The queue of a subscription is called ``address::subscription``, so that
 it can be asked for by the same words with which other brokers name one queue of an address. Here they are all alike:
@@ -44,12 +44,12 @@ class Queues:
         self._policies = policies
         self.queues_max = self.per_user_max = queues_max
         self._makers: dict[int, str] = {}
-        """Who had each made in this run, by its number; who is anonymous is ""."""
+        """User who had each node made in this run, by the node's number; "" if anonymous."""
         self._made: Counter[str] = Counter()
-        """How many of them there are."""
+        """Number of these nodes, by user."""
         self.by_name: dict[str, Queue] = {}
         self.topics = topics
-        """By address. Kept by `topics.Topics`."""
+        """Topics by address. Kept by `topics.Topics`."""
 
     # -- found, or made -----------------------------------------------------------------------------------------------
 
@@ -70,8 +70,8 @@ class Queues:
         return self.by_name.get(address) or self._make(address, address, 0)
 
     def check_creation(self, peer: Peer, address: str, *, generated: bool = False, on_demand: bool = False) -> None:
-        """May `peer` have a node made for this address, of whatever kind? `generated`: it is a new one, made up by us.
-        `on_demand`: it asks for that, so that the policy, which is about who does not, is not asked. Raises Refused."""
+        """Raise Refused unless `peer` may have a queue or topic made for this address. `generated`: it is new, made up
+        by us. `on_demand`: the peer asks for it, so that the policy, which is about who does not, is not asked."""
         if not generated:
             check_generated(address)
         if not on_demand:
@@ -147,7 +147,7 @@ class Queues:
         return queue.auto_created and queue.policy.auto_delete and not queue.in_use
 
     def forget(self, queue: Queue) -> None:
-        """Nobody finds it any more."""
+        """Take a queue out of those that are found by name."""
         if self.by_name.get(queue.name) is queue:
             del self.by_name[queue.name]
 

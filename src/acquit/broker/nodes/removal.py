@@ -50,17 +50,17 @@ class Removal:
         self.forget: Callable[[Queue], None] = topics.remove
         """Called for the queue of a subscription that goes."""
         self._going: dict[Queue, int] = {}
-        """With who asked."""
+        """Queues that are being deleted, with the number of the actor who asked."""
         self._purges: dict[Queue, Purge] = {}
         self._left = STEP
         """Messages that may still be purged in this turn, of all these queues together."""
         self._unmarked: set[Queue] = set()
-        """Those that the journal is still to be told of."""
+        """Durable queues of these whose deletion the journal is still to be told of."""
         self._awaited: dict[Queue, Callable[[Queue], None]] = {}
 
     @property
     def queues(self) -> Iterable[Queue]:
-        """Those that nobody finds any more and that are not empty yet."""
+        """Queues that are being deleted: nobody finds them any more, and they are not empty yet."""
         return self._going
 
     def left(self, node: Queue | Topic, context: object) -> None:

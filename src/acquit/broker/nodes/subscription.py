@@ -1,4 +1,4 @@
-"""One subscription of a topic: who has it, and what it takes.
+"""A subscription of a topic: who has it, and what it takes.
 
 Its identity is its name, and the user and container that it belongs to unless it is *global*: the name is the part of a
 link's name before the first ``|``, as Qpid JMS names links. The name of its queue says the same::
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 OWNED_VERSION: Final = 2
-"""Of one that belongs to a user: brokers that would give it to others refuse to read it."""
+"""Version for a subscription that belongs to a user: brokers that would give it to others refuse to read it."""
 _HEAD: Final = Struct("<BB")
 NAME_MAX: Final = 500
 """Characters of a subscription's name, and of its container's. Where nobody finds it by them, as many are shown."""
@@ -70,11 +70,11 @@ class Subscription:
         self.container = container
         """None: global."""
         self.user = user if container is not None else None
-        """Whose it is; None: of nobody in particular."""
+        """User that it belongs to; None: nobody in particular."""
         self.shared = shared
-        """May several links receive from it, in turns?"""
+        """True if several links may receive from it, in turns."""
         self.durable = durable
-        """Does it outlive its links?"""
+        """True if it outlives its links."""
         self.filters = filters
         self.selector: Selector | None = filters.selector
         self.no_local = filters.no_local
@@ -133,7 +133,7 @@ class Subscription:
 
 
 def subscription_name(link_name: str) -> str:
-    """What a link of this name subscribes as."""
+    """Return the name of the subscription that a link of this name means."""
     return link_name.partition("|")[0]
 
 

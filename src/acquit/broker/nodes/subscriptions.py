@@ -80,7 +80,7 @@ class Subscriptions:
         removal.forget = self._forget
         self._durable: dict[Identity, Queue] = {}
         self._shared: dict[Identity, Queue] = {}
-        """Those that are not durable."""
+        """Queues of shared subscriptions that are not durable."""
         self.unsynced: dict[Queue, None] = {}
         """Durable ones that were begun just now. Who is told that it has one can rely on it, so it is told later."""
 
@@ -138,7 +138,7 @@ class Subscriptions:
         return self._make(peer, node, wanted, "", auto_created=True)
 
     def restore(self, queue: Queue) -> None:
-        """One that the journal tells of: it is durable."""
+        """Take over a subscription that the journal tells of: it is durable."""
         assert queue.subscription is not None
         self._durable[queue.subscription.identity] = queue
         self._topics.add(queue)
@@ -169,8 +169,8 @@ class Subscriptions:
         return queue
 
     def _is_that(self, known: Queue, address: str, wanted: Subscription, stolen: object) -> bool:
-        """Is the subscription of this name the one that is wanted? False: another one takes its place. Raises Refused
-        where neither can be."""
+        """True if the subscription of this name is the one that is wanted; False: the wanted one takes its place.
+        Raises Refused where neither can be."""
         subscription = known.subscription
         assert subscription is not None
         if subscription.shared != wanted.shared:

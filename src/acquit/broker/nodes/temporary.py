@@ -91,7 +91,7 @@ def describe(node: Queue | Topic, *, queue: bool) -> dict[str, object] | None:
 
 
 def _lifetime(terminus: Source | Target) -> Lifetime:
-    """Without one, as long as the link. Raises Refused for one that is not known."""
+    """Return the lifetime that a terminus asks for, by default its link's. Raises Refused for one that is not known."""
     asked = (terminus.dynamic_node_properties or {}).get(LIFETIME_POLICY)
     if asked is None:
         return Lifetime.ON_CLOSE

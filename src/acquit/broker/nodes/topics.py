@@ -39,7 +39,7 @@ _TOPIC: Final = QueueFlag.TOPIC | QueueFlag.MULTICAST
 
 
 class Topic:
-    """One topic. Made by `Topics`."""
+    """A topic: its routes, senders and accounts. Made by `Topics`."""
 
     __slots__ = (
         "address",
@@ -68,16 +68,16 @@ class Topic:
         temporary: Temporary | None = None,
     ) -> None:
         self.number = number
-        """Its name in the journal, from the numbers of queues; never reused."""
+        """Number of the topic in the journal, from the numbers of queues; never reused."""
         self.address = address
         self.policy = policy
         self.auto_created = auto_created
         self.temporary = temporary
-        """How long it lives, where a client had it made for itself."""
+        """Lifetime of the topic, if a client had it made for itself; else None."""
         self.queues: dict[Queue, None] = {}
-        """Of the subscriptions that name it."""
+        """Queues of the subscriptions that name it."""
         self.routes: list[Queue] | None = None
-        """Of all subscriptions that its address matches; None until they are looked up."""
+        """Queues of all subscriptions that its address matches; None until they are looked up."""
         self.seen = 0
         """Changes of patterns that its routes know of."""
         self.producers: dict[Sender, None] = {}
@@ -86,15 +86,15 @@ class Topic:
         self.held = 0
         """Postings of transactions that are to go through it."""
         self.held_bytes = 0
-        """Their payloads."""
+        """Bytes of the payloads of these postings."""
         self.counts = [0] * KINDS
-        """By EventKind, since the beginning of the journal."""
+        """Number of events since the beginning of the journal, by EventKind."""
         self.volatile = [0] * KINDS
-        """Of volatile messages, what the journal has not been told yet."""
+        """Number of events of volatile messages that the journal has not been told yet, by EventKind."""
 
     @property
     def name(self) -> str:
-        """As of a queue."""
+        """Name of the topic, which is its address."""
         return self.address
 
     @property
@@ -107,7 +107,7 @@ class Topic:
 
     @property
     def links(self) -> bool:
-        """Has it subscriptions or senders?"""
+        """True if it has subscriptions or senders."""
         return bool(self.queues or self.producers or self.held)
 
     in_use = links
@@ -125,17 +125,17 @@ class Topics:
         self._policies = policies
         self.by_address = by_address
         self._patterns: dict[Queue, list[str]] = {}
-        """Of subscriptions whose address is a pattern, with its words."""
+        """Queues of subscriptions whose address is a pattern, with its words."""
         self._deleted: dict[int, int] = {}
         """Topics that are no more, and who asked; the journal has had no room to say so."""
         self._changes: list[tuple[Queue, list[str] | None]] = []
-        """The latest: a queue with its pattern, which came, or None, which went."""
+        """Latest changes of patterns: a queue with its pattern, which came, or with None, which went."""
         self._changed = 0
-        """How many there were of them, all in all."""
+        """Number of all changes so far."""
         self._routed: dict[Topic, int] = {}
         """Topics that have looked up their routes, and how many they were then."""
         self._routes = 0
-        """Of these, all together."""
+        """Number of the routes of these, all together."""
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -182,12 +182,12 @@ class Topics:
         return topic
 
     def let_go(self, topic: Topic) -> None:
-        """Its last link may have ended: delete it if the policy says so and nobody uses it."""
+        """Delete a topic, whose last link may have ended, if the policy says so and nobody uses it."""
         if topic.temporary is None and topic.auto_created and topic.policy.auto_delete and not topic.in_use:
             self.delete(topic, 0)
 
     def delete(self, topic: Topic, actor: int) -> None:
-        """It is no more. Nobody uses it."""
+        """Delete a topic that nobody uses, and record that."""
         if self.by_address.get(topic.address) is topic:
             del self.by_address[topic.address]
             self._routes -= self._routed.pop(topic, 0)
@@ -215,7 +215,7 @@ class Topics:
                 topic.routes.append(queue)
 
     def remove(self, queue: Queue) -> None:
-        """It ends, and with it the topic if that is to go with its last subscription."""
+        """End a subscription, and with it the topic if that is to go with its last subscription."""
         if queue in self._patterns:
             del self._patterns[queue]
             self._change(queue, None)
