@@ -1,4 +1,4 @@
-"""What time does to messages: they expire, and scheduled ones become available.
+"""Expiry of messages, and the times when scheduled ones become available.
 
 A message that expires to another address is copied there, and its body may have to be read back for that. A million of
 them are not a million reads that wait: some are read at a time, and the others stay in line.
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 TURN_MAX: Final = 1_000
 """Messages that one turn brings up: a million that expire at once are a thousand turns."""
 COPIES_MAX: Final = 200
-"""And how many of them it copies elsewhere, which takes longer."""
+"""Messages of these that one turn copies elsewhere, which takes longer."""
 READS_MAX: Final = 256
 """Bodies that are read back at a time."""
 RETRY_MS: Final = 1_000
-"""When the disk has no room for a copy, its message is looked at again after this."""
+"""Milliseconds until a message is looked at again for whose copy the disk had no room."""
 
 
 class Expiry:
@@ -35,15 +35,15 @@ class Expiry:
         self._life = life
         self._letters = letters
         self._read: dict[Message, None] = {}
-        """Those whose bodies are being read back."""
+        """Messages whose bodies are being read back."""
         self._copied = 0
-        """In this turn."""
+        """Messages copied in this turn."""
         self._paused_until_ms = 0
         """The disk had no room for a copy."""
 
     @property
     def next_ms(self) -> int | None:
-        """When to look next; None: at no time, or when a body that was asked for has come."""
+        """Next look, in milliseconds since the epoch; None: at no time, or when a body that was asked for has come."""
         at_ms = self._life.timers.next_ms
         if at_ms is None or len(self._read) >= READS_MAX:
             return None

@@ -57,7 +57,7 @@ class Leaving:
         self._departures.append(_Departure(queue, held, give_back, over))
 
     def run(self) -> bool:
-        """Another turn: give back as many as there is time for. True if some are left."""
+        """Give back as many as one turn has time for. True if some are left."""
         self._left = GIVEN_BACK_MAX
         departures = self._departures
         while departures and self._left > 0:

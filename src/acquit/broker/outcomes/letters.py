@@ -52,7 +52,7 @@ ORIG_MESSAGE_ID = "x-opt-ORIG-MESSAGE-ID"
 ACTUAL_EXPIRY = "x-opt-ACTUAL-EXPIRY"
 
 _OUTCOMES = {Cause.REJECTED: "rejected", Cause.RELEASED: "released"}
-"""By cause; all others count as modified(delivery-failed)."""
+"""Names of outcomes by cause; all others count as modified(delivery-failed)."""
 
 
 class Letters:

@@ -35,7 +35,7 @@ class LockKeeper:
 
     @property
     def next_ms(self) -> int | None:
-        """When to look next; None: nothing is locked."""
+        """Time of the next look, in milliseconds since the epoch; None: nothing is locked."""
         return self._due[0][0] if self._due else None
 
     def noting(self, queue: Queue, send: Callable[..., Delivery]) -> Callable[..., Delivery]:

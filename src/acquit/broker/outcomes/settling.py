@@ -1,4 +1,4 @@
-"""What consumers say of what they were given, and what it means when they say nothing.
+"""Settlement of deliveries: what consumers say of them, and what it means when they say nothing.
 
 An outcome reaches a message through the delivery that holds it; `delivery.context` is the message until then, None
 afterwards, so what comes late finds nothing. Accepting is the hot path: it is written out here, with the effects of
@@ -75,7 +75,7 @@ _DELAYED: Final = {
 _TAKEN: Final = Rejected(Error(AmqpCondition.RESOURCE_DELETED, "the message was removed from its queue meanwhile"))
 """The answer to an outcome of a message that was purged, or moved, while it was acquired."""
 SAID_BYTES_MAX: Final = 1 << 20
-"""What one outcome of many messages may add to all of them together: annotations, or the words of an error."""
+"""Bytes that one outcome of many messages may add to all of them together: annotations, or the words of an error."""
 SHORT_MAX: Final = 100
 """Bytes of it that each message may have in any case."""
 TEXT_MAX: Final = 1_024
@@ -105,7 +105,7 @@ class Settling:
         self._memory = life.memory
         self._letters = letters
         self.random = Random(life.scribe.time_us)
-        """For the jitter of delays."""
+        """Source of the jitter of delays."""
 
     # -- what is said -------------------------------------------------------------------------------------------------
 
@@ -136,8 +136,8 @@ class Settling:
         self._decide(consumer, list(deliveries), None, ending, answer=False)
 
     def lock_expired(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """These have been held for longer than their lock lasts: the attempt has failed, and the consumer hears so. It
-        keeps the delivery until it settles it, or its link ends; what it says then changes nothing."""
+        """Fail deliveries that have been held for longer than their lock lasts, and tell the consumer. It keeps the
+        delivery until it settles it, or its link ends; what it says then changes nothing."""
         held = self._take_held(consumer, deliveries)
         if not held:
             return
@@ -323,7 +323,7 @@ class Settling:
 
     @staticmethod
     def _stale(consumer: Consumer, deliveries: list[Delivery]) -> dict[Delivery, DeliveryState] | None:
-        """Those whose message was taken from the consumer, with what has become of it."""
+        """Return the deliveries whose message was taken from the consumer, with what became of it, or None."""
         stale: dict[Delivery, DeliveryState] = {}
         for delivery in deliveries:
             message = delivery.context
@@ -388,9 +388,9 @@ class Settling:
         )
 
     def _paced_until(self, message: Message) -> int:
-        """When a message that is released may be offered again; 0: at once. Its first releases are free; then each
-        waits until some time after the one before it has passed, so that a consumer that releases whatever it gets
-        keeps nobody busy, and one that releases now and then notices nothing."""
+        """Return when a message that is released may be offered again, in milliseconds since the epoch; 0: at once. Its
+        first releases are free; then each waits until some time after the one before it has passed, so that a consumer
+        that releases whatever it gets keeps nobody busy, and one that releases now and then notices nothing."""
         extra = message.extra
         if extra is None or not extra.returned_ms:
             return 0
@@ -425,8 +425,8 @@ class Settling:
         return event is wanted
 
     def _keep_what_was_said(self, message: Message, account: Account) -> Account:
-        """Of *modified*: annotations, and that this consumer shall not see it again (3.4.5). What is kept, for the
-        journal to say the same."""
+        """Keep what *modified* says: annotations, and that this consumer shall not see the message again (3.4.5).
+        Return the account of what is kept, for the journal to say the same."""
         if account.annotations:
             extra = message.need_extra()
             if sum(map(len, extra.annotations)) + len(account.annotations) > MERGED_BYTES_MAX:
@@ -470,7 +470,7 @@ class Settling:
         return held
 
     def _account(self, consumer: Consumer, state: DeliveryState | None, ending: Ending) -> Account:
-        """Why, for the journal and the message's history."""
+        """Return why the attempt ended, for the journal and the message's history."""
         actor = self._scribe.actor_number(consumer)
         flags = CONNECTION_LOST if ending in LOSSES else 0
         left = None
@@ -494,8 +494,8 @@ class Settling:
 
 
 def _within_reason(account: Account, messages: int) -> Account:
-    """What is said of very many messages at once is kept with each of them, so it must be short: one frame is not to
-    become gigabytes."""
+    """Shorten what is said of very many messages at once. It is kept with each of them, and one frame is not to become
+    gigabytes."""
     share = SAID_BYTES_MAX // max(1, messages)
     if len(account.annotations) + len(account.condition) + len(account.description) <= share:
         return account
@@ -507,7 +507,7 @@ def _within_reason(account: Account, messages: int) -> Account:
 
 
 def _encode_annotations(annotations: Mapping[str, object] | None) -> bytes:
-    """Those of a *modified* outcome, to be kept; b"" where there are none, or more than is kept."""
+    """Encode the annotations of a *modified* outcome, to be kept; b"" where there are none, or more than is kept."""
     encoded = encode(dict(annotations)) if annotations else b""
     return encoded if len(encoded) <= ANNOTATIONS_BYTES_MAX else b""
 

@@ -34,7 +34,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def messages(self) -> Iterator[Message]:
-        """Those that have a time, some more than once, and some that are gone."""
+        """Return the messages that have a time, some more than once, and some that are gone."""
         return (entry[2] for entry in self._heap)
 
     def add(self, at_ms: int, message: Message) -> None:
