@@ -56,9 +56,9 @@ class Clock:
 
 
 def compare_with_journal(written_us: int, now_us: int) -> None:
-    """As the broker starts: log it where the clock is behind the last time that the journal knows. Nothing is wrong
-    with that, but times in the ledger do not grow there, and what was to happen at a time waits for it again. What
-    waits for another attempt does not (`recovery`): its delay is a duration."""
+    """Log a warning at the start if the clock is behind the last time that the journal knows. Nothing is wrong with
+    that, but times in the ledger do not grow there, and what was to happen at a time waits for it again. What waits for
+    another attempt does not (`recovery`): its delay is a duration."""
     behind_us = written_us - now_us
     if behind_us > JUMP_US:
         logger.warning(

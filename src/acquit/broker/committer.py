@@ -31,15 +31,15 @@ from acquit.store.interface import Batch, Chore, Journal, Position
 logger = logging.getLogger("acquit.broker.journal")
 
 RETRY_S: Final = 0.5
-"""How soon a batch that found no room on the disk is tried again."""
+"""Seconds until a batch that found no room on the disk is tried again."""
 
 
 class Batches(Protocol):
-    """Where batches come from: a `ledger.recorder.Recorder`, which packs what it has gathered first."""
+    """Source of batches: a `ledger.recorder.Recorder`, which packs what it has gathered first."""
 
     @property
     def pending(self) -> bool:
-        """Something waits to be written."""
+        """True if something waits to be written."""
         ...
 
     def take_batch(self) -> Batch | None:
@@ -90,11 +90,11 @@ class Committer:
 
     @property
     def stopping(self) -> bool:
-        """Its threads end, or have ended: what is recorded from now on is not written here."""
+        """True once its threads end or have ended: what is recorded from then on is not written here."""
         return self._stopping
 
     def kick(self) -> None:
-        """Something may be pending: see to it. Cheap, and right to call at the end of every turn."""
+        """Start the next batch and chore, unless one is under way. Cheap: to be called at the end of every turn."""
         if self._stopping:
             return  # no thread would write it: what is pending stays that
         if self._in_flight is None and self._failure is None:
@@ -150,7 +150,7 @@ class Committer:
         self._batch_thread.submit(lambda: self._run_batch(batch))
 
     def _run_batch(self, batch: Batch) -> None:
-        """On the batch thread."""
+        """Write and sync a batch on the batch thread, and tell the loop what came of it."""
         began_s = self._steady_s()
         try:
             batch.write_and_sync(
@@ -193,7 +193,7 @@ class Committer:
     # -- housekeeping --------------------------------------------------------------------------------------------------
 
     def _run_chore(self, chore: Chore) -> None:
-        """On the chore thread."""
+        """Run a chore on the chore thread, and tell the loop what came of it."""
         try:
             chore.run()
         except StoreError as exc:

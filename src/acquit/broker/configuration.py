@@ -85,7 +85,7 @@ def structure(document: Mapping[str, object], kind: type[T], source: str) -> T:
 
 
 def _explain(error: BaseException, kind: type | None) -> str:
-    """What is wrong, without saying where."""
+    """Return what is wrong with a value, without saying where it stands."""
     if isinstance(error, ForbiddenExtraKeysError):
         known = POLICY_FIELDS if error.cl is AddressPolicy else get_type_hints(error.cl)
         name = min(error.extra_fields)

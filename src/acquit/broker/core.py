@@ -126,7 +126,7 @@ _FULL: Final = "the disk is full: postings are refused until there is room"
 
 
 class Core:
-    """One broker. All methods belong to one thread; none blocks."""
+    """The deciding part of one broker, without I/O or clock. All methods belong to one thread; none blocks."""
 
     def __init__(
         self, options: BrokerOptions, recorder: Recorder, sequences: Sequences, broker_id: str, time_us: int
@@ -307,7 +307,7 @@ class Core:
         self._policies_changed()
 
     def _policies_changed(self) -> None:
-        """Have everything that is there go by the policies that hold now."""
+        """Apply the policies that hold now to all topics and queues, and to the ids kept to find duplicates."""
         policy_of = self.policies.policy_of
         for topic in self.topics.by_address.values():
             topic.policy = policy_of(topic.address)
@@ -324,7 +324,7 @@ class Core:
 
     @property
     def permissions(self) -> Permissions:
-        """Who may do what."""
+        """Permissions that hold now: who may do what."""
         return self.quotas.permissions
 
     @permissions.setter
@@ -359,7 +359,7 @@ class Core:
         self.life.touch(peer.engine)
 
     def handle(self, peer: Peer, events: list[Event], time_us: int) -> None:
-        """What a peer did. `turn` should follow before anything else happens."""
+        """Act on what a peer did. `turn` should follow before anything else happens."""
         self.scribe.time_us = time_us
         handlers = self._handlers
         for event in events:
@@ -463,7 +463,7 @@ class Core:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `turn` is to be called at the latest, in milliseconds since the epoch."""
+        """Latest time to call `turn`, in milliseconds since the epoch; None: nothing waits for a time."""
         times_ms = self._expiry.next_ms, self._locks.next_ms, self._termini.next_ms
         return min((at_ms for at_ms in times_ms if at_ms is not None), default=None)
 
@@ -478,7 +478,7 @@ class Core:
     # -- for the management node --------------------------------------------------------------------------------------
 
     def snapshot(self) -> BrokerSnapshot:
-        """What is where."""
+        """Return a snapshot of all queues, topics and connections."""
         time_us = self.scribe.time_us
         connections = tuple(connection_snapshot(peer, time_us) for peer in self._peers.values())
         return replace(self._snapshot_queues(), connections=connections)
@@ -497,7 +497,7 @@ class Core:
         )
 
     def queue_snapshot(self, name: str) -> QueueSnapshot | None:
-        """One queue or topic of it, a queue first."""
+        """Return a snapshot of the queue of this name, or else of the topic; None if there is neither."""
         queue, topic = self.queues.by_name.get(name), self.topics.by_address.get(name)
         if queue is not None:
             return queue_snapshot(queue, self.scribe.time_us)
@@ -575,8 +575,8 @@ class Core:
         self.transactions.fail(peer, event.state.txn_id)
 
     def _fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
-        """What became of a transaction, and for how long that is known. One that is live is fenced first: what its
-        client has sent and we have not read does not count any more."""
+        """Return what became of a transaction, and for how many milliseconds that is known. One that is live is fenced
+        first: what its client has sent and we have not read does not count any more."""
         transaction = self.transactions.live(txn_id, user or "")
         if transaction is not None:
             self._put_out(
@@ -741,7 +741,7 @@ class Core:
 
 
 def _closed(remote: bool) -> Ending:
-    """How something ended that was closed in order, by the peer or by us."""
+    """Return the ending of something that was closed in order, by the peer (`remote`) or by us."""
     return Ending.DETACHED if remote else Ending.ENDED_HERE
 
 

@@ -1,4 +1,4 @@
-"""What peers were refused or did not get, told to whoever watches the broker: links and messages.
+"""Reports of what peers were refused or did not get, for whoever watches the broker: links and messages.
 
 The core decides and answers; it does not log. It tells `Denials`, and the server makes lines of the log of it,
 sparingly (`notices`), for a peer can be refused as often as it likes.
@@ -57,7 +57,7 @@ class Denials:
         self._record("attach", peer.user, peer.name, name, f"refused: {why.condition} {why.description}")
 
     def postings(self, producer: Producer, count: int, why: RemoteProtocolError) -> None:
-        """So many messages of one link are refused, for one reason."""
+        """Count and report messages of one link that are refused for one reason, `count` of them."""
         self.counts["message", str(why.condition)] += count
         particulars = {"link": producer.link_name, "address": producer.address, "messages": count}
         self._tell("a message is refused", producer.peer, particulars, why)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
-    """One queue."""
+    """State and totals of one queue or topic."""
 
     name: str
     address: str
@@ -33,8 +33,8 @@ class QueueSnapshot:
     suspended: int = 0
     """Held by a link that is away and may resume."""
     undeliverable: int = 0
-    """Of those available, the ones that none of its present consumers may have: each called it undeliverable here, or
-    takes only smaller ones (max-message-size)."""
+    """Available messages that no present consumer may have: each called them undeliverable here, or takes only smaller
+    ones (max-message-size)."""
     pending: int = 0
     """Posted and not yet synced: entered, but nobody was told."""
     consumers: int = 0
@@ -42,11 +42,11 @@ class QueueSnapshot:
     producers: int = 0
     """Links attached to it that send."""
     active_consumer: str = ""
-    """Where one consumer is served at a time: its user, if it has logged in, container and link name."""
+    """Consumer that is served now, where one is at a time: its user, if it has logged in, container and link name."""
     body_bytes: int = 0
-    """Of all live messages."""
+    """Bytes of the payloads of all live messages."""
     memory_bytes: int = 0
-    """Of those whose bodies are in memory; the others are read back from the journal."""
+    """Bytes that the messages cost whose bodies are in memory; the others are read back from the journal."""
     entered: int = 0
     accepted: int = 0
     consumed: int = 0
@@ -60,11 +60,11 @@ class QueueSnapshot:
     duplicates: int = 0
     """Postings that were no more than a repetition: answered, and never entered."""
     unrouted: int = 0
-    """Of a topic: what was posted to it and no subscription took."""
+    """Postings to a topic that no subscription took."""
     held: int = 0
     """Postings of transactions that have not ended: they are to enter it, or go through it, and have not."""
     rolled_back: int = 0
-    """Such that never entered."""
+    """Postings of transactions that were rolled back: they never entered."""
     paused: str = "none"
     """The links that an operator has paused it for: ``none``, ``producers``, ``consumers`` or ``both``."""
     oldest_age_ms: int = 0
@@ -80,13 +80,13 @@ class QueueSnapshot:
 
     @property
     def depth(self) -> int:
-        """How many messages are in the queue, whatever their state: the balance's *live*."""
+        """Messages in the queue, whatever their state: the balance's *live*."""
         return self.pending + self.available + self.acquired + self.scheduled + self.suspended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSnapshot:
-    """One connection."""
+    """State of one connection."""
 
     id: int
     """Number of the connection, unique in this run of the broker; 0 before the peer's open."""
@@ -209,7 +209,7 @@ class MarkSnapshot(NamedTuple):
     links: int
     """Links that have it now."""
     moved_ms: int | None
-    """When it last moved, milliseconds since the epoch; None where it never did."""
+    """Time of its last move, in milliseconds since the epoch; None if it never moved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +290,7 @@ class BrokerSnapshot:
     accepting: bool
     """False while postings are refused because the disk is full."""
     warnings: tuple[str, ...] = ()
-    """What somebody should see to, and why: that postings are refused, that a part of the journal cannot leave."""
+    """Warnings for operators, with the reason: that postings are refused, that a part of the journal cannot leave."""
     queues: tuple[QueueSnapshot, ...] = ()
     connections: tuple[ConnectionSnapshot, ...] = ()
 

@@ -41,7 +41,7 @@ EXCLUDED_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Why an attempt ended, for the journal and the message's history."""
+    """Reason why an attempt ended, for the journal and the message's history."""
 
     cause: Cause
     actor: int = 0
@@ -61,14 +61,14 @@ class Account:
 _PLAIN_CAUSES: Final = frozenset(
     {Cause.REJECTED, Cause.RELEASED, Cause.MODIFIED, Cause.DETACHED, Cause.CONNECTION_LOST}
 )
-"""What the event's kind and flags imply."""
+"""Causes that the event's kind and flags imply."""
 _NOT_IMPLIED: Final[dict[int, frozenset[Cause]]] = {
     EventKind.DEAD_LETTERED: _PLAIN_CAUSES,
     EventKind.DROPPED: _PLAIN_CAUSES,
     EventKind.MODIFIED: frozenset({Cause.REJECTED, Cause.RELEASED}),
 }
-"""By kind, those of them that must be told all the same: a message is dead-lettered because it was rejected, or because
-it failed too often; and what finds no room as a dead letter counts as failed, whatever was said of it."""
+"""Causes of these that must be told all the same, by kind of event: a message is dead-lettered because it was rejected,
+or because it failed too often; and what finds no room as a dead letter counts as failed, whatever was said of it."""
 
 
 class Life:
@@ -81,26 +81,26 @@ class Life:
         self.live: dict[int, Message] = {}
         """Durable messages, by sequence."""
         self.occupancy = Occupancy()
-        """Where the records of these are, and of what transactions hold."""
+        """Count, by segment, of the records of these messages and of those that transactions hold."""
         self.live_bytes = 0
-        """Their payloads together, copies left out: a topic's posting is one payload on the disk."""
+        """Bytes of the payloads of durable messages, copies left out: a topic's posting is one payload on the disk."""
         self.dirty: dict[QueueBase, None] = {}
         """Queues where something may be handed out now."""
         self.touched: dict[ConnectionBase, None] = {}
         """Connections that have output."""
         self.exclusions: dict[str, dict[Message, None]] = {}
-        """By terminus, the messages it shall not see again."""
+        """Messages that a terminus shall not see again, by terminus."""
         self._exclusions_swept: dict[str, int] = {}
-        """By terminus, at how many of them to look for those that are gone; where it is not 1,000."""
+        """Number of exclusions beyond which those of gone messages are dropped, by terminus, where it is not 1,000."""
         self._learning = 0
         self._unlearned: deque[Message] = deque()
 
     def touch(self, engine: ConnectionBase) -> None:
-        """Something was produced for this connection outside of its own turn."""
+        """Note that something was produced for this connection outside of its own turn."""
         self.touched[engine] = None
 
     def wake(self, queue: QueueBase) -> None:
-        """Something may be handed out of this queue now."""
+        """Note that something may be handed out of this queue now."""
         self.dirty[queue] = None
 
     def enter(self, message: Message) -> None:
@@ -178,12 +178,12 @@ class Life:
         self.dirty[queue] = None
 
     def look_at_time(self, message: Message) -> None:
-        """It has become AVAILABLE. If its time ran out while it could not expire, it is up at the next turn."""
+        """Let a message that became AVAILABLE expire at the next turn, if its time ran out while it could not."""
         if message.expires_at_ms and message.expires_at_ms * 1000 <= self.scribe.time_us:
             self.timers.add(message.expires_at_ms, message)
 
     def retire(self, message: Message) -> None:
-        """It has left for good: nothing of it is kept."""
+        """Remove a message that has left for good from all accounts: nothing of it is kept."""
         queue = message.queue
         size = message.fingerprint >> 32
         queue.bytes -= size
@@ -227,7 +227,7 @@ class Life:
         blocked[group] = blocked.get(group, 0) + 1
 
     def _learn_group(self, message: Message) -> None:
-        """After a restart its body must say of which group it is; until then its queue hands out nothing."""
+        """Read its body after a restart to learn of which group it is; until then its queue hands out nothing."""
         message.queue.learning += 1
         if self._learning < LEARNING_MAX:
             self._learning += 1
@@ -268,7 +268,7 @@ class Life:
     # -- undeliverable here -------------------------------------------------------------------------------------------
 
     def exclude(self, message: Message, terminus: str) -> None:
-        """This terminus shall not see the message again, until it is destroyed."""
+        """Keep the message from this terminus until the terminus is destroyed."""
         extra = message.need_extra()
         extra.excluded |= {terminus}
         excluded = self.exclusions.setdefault(terminus, {})

@@ -1,4 +1,4 @@
-"""What a broker takes from the machine that it runs on: the disk, the clocks, and threads for what blocks.
+"""Resources that a broker takes from the machine that it runs on: the disk, the clocks, and threads for what blocks.
 
 `Server` decides nothing here: it asks a `Machine`. `MACHINE` is the real one. A simulation gives another, whose disk is
 in memory, whose clocks it sets, and whose workers take turns in an order that it chooses.
@@ -36,7 +36,7 @@ class Worker(Protocol):
         ...
 
     def tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """Have the event loop make this call. Used by jobs; a loop that is closed is told nothing."""
+        """Make this call on the event loop. Used by jobs; a loop that is closed is told nothing."""
         ...
 
 
@@ -60,7 +60,7 @@ class ThreadWorker:
         await self._ended
 
     def tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """Have the loop make this call. A loop that is closed has nobody left to tell."""
+        """Make this call on the loop. A loop that is closed has nobody left to tell."""
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""Which bodies are in memory, and how those that are not come back.
+"""Bodies of messages in memory: which are kept there, and how the others come back from the journal.
 
 A durable message's body is in the journal anyway. While its queue holds more than `memory_bytes_max`, or the broker as
 a whole is near its limit, bodies of durable messages are let go as soon as their records are synced, and are read back,
@@ -37,15 +37,15 @@ _ARCHIVED: Final = NodeState.ARCHIVED
 READ_AHEAD_MESSAGES: Final = 512
 """The most that is worth giving to `Memory.read_ahead`."""
 READS_AT_ONCE: Final = 256
-"""Of what is wanted, so many are read, restored and dispatched together; the next ones are read meanwhile."""
+"""Wanted bodies that are read, restored and dispatched together; the next ones are read meanwhile."""
 BODY_BYTES: Final = OVERHEAD_BYTES - OBJECT_BYTES
-"""What a body in memory costs besides the payload that was posted."""
+"""Bytes that a body in memory costs besides the payload that was posted."""
 PAGED_AT_ONCE: Final = 20_000
 SCANNED_AT_ONCE: Final = 100_000
-"""Of the messages of one queue, how many are looked at to let go of their bodies, and of how many those go: each is
+"""Messages of one queue that are looked at to let go of their bodies, and (`PAGED_AT_ONCE`) bodies that go: each is
 some milliseconds' work."""
 _BESIDE_BODY_BYTES: Final = 512
-"""What a record mostly holds besides the message."""
+"""Bytes that a record mostly holds besides the message."""
 
 
 class Reads(NamedTuple):
@@ -61,24 +61,24 @@ class Memory:
 
     def __init__(self, limits: BrokerLimits) -> None:
         self.bytes = 0
-        """What all messages cost."""
+        """Bytes that all messages cost."""
         self.object_bytes = 0
-        """Of that, what they cost without their bodies."""
+        """Bytes of that which messages cost without their bodies."""
         self.apply(limits)
         self.wanted: list[Message] = []
-        """To be read; see `take_reads`."""
+        """Messages whose bodies are to be read; see `take_reads`."""
         self._continuations: dict[Message, list[Callable[[Message], None]]] = {}
-        """Who waits for each body that is being read; nobody, where it is read ahead."""
+        """Calls that wait for a body which is being read, by message; none where it is read ahead."""
         self._retry: list[Message] = []
 
     @property
     def read_ahead_bytes(self) -> int:
-        """How much is good to read at once."""
+        """Bytes of bodies that are good to read at once."""
         return self._limits.read_ahead_bytes
 
     @property
     def bytes_max(self) -> int:
-        """How much all messages may cost."""
+        """Bytes that all messages may cost."""
         return self._limits.memory_bytes_max
 
     def apply(self, limits: BrokerLimits) -> None:
@@ -91,11 +91,11 @@ class Memory:
 
     @staticmethod
     def cost(message: Message) -> int:
-        """What a body in memory costs."""
+        """Return the bytes that a message costs with its body in memory."""
         return (message.fingerprint >> 32) + OVERHEAD_BYTES
 
     def enter(self, message: Message) -> None:
-        """It is in a queue from now on."""
+        """Count a message that is in a queue from now on."""
         self.bytes += OBJECT_BYTES
         self.object_bytes += OBJECT_BYTES
         if message.body is not None:
@@ -109,7 +109,7 @@ class Memory:
         self.object_bytes += messages * OBJECT_BYTES
 
     def leave(self, message: Message) -> None:
-        """It is in no queue any more."""
+        """Drop the body of a message that is in no queue any more, and count the message no more."""
         self.drop(message)
         self.bytes -= OBJECT_BYTES
         self.object_bytes -= OBJECT_BYTES
@@ -121,7 +121,7 @@ class Memory:
         self.object_bytes -= messages * OBJECT_BYTES
 
     def hold(self, message: Message) -> None:
-        """Its body is in memory from now on."""
+        """Count the body of a message, which is in memory from now on."""
         size = message.fingerprint >> 32
         message.queue.memory_bytes += size + OVERHEAD_BYTES
         self.bytes += size + BODY_BYTES
@@ -158,7 +158,7 @@ class Memory:
                     return
 
     def room(self, queue: QueueBase, *, volatile: bool) -> int:
-        """How many bytes may be posted to the queue; not above 0: none."""
+        """Return how many bytes may be posted to the queue; not above 0: none."""
         room = self._limits.memory_bytes_max - self.bytes
         if volatile:
             room = min(room, queue.policy.memory_bytes_max - queue.memory_bytes)
@@ -166,7 +166,7 @@ class Memory:
 
     @property
     def left(self) -> int:
-        """How many bytes may be held besides, in all."""
+        """Bytes that may still be held in memory, in all."""
         return self._limits.memory_bytes_max - self.bytes
 
     @property
@@ -176,7 +176,7 @@ class Memory:
 
     @property
     def scarcity(self) -> float:
-        """From 0, as much as there can be, to 1: where `scarce` begins, and before."""
+        """Share that is left of the memory above where `scarce` begins: 1 below it, 0 when memory is full."""
         left = self._limits.memory_bytes_max - self.bytes
         return max(0.0, min(1.0, left / (self._limits.memory_bytes_max - self._shrinking_from)))
 
@@ -207,7 +207,7 @@ class Memory:
         queue.reading = True  # also where all of it was asked for before: dispatch waits for it in the same way
 
     def take_reads(self) -> list[Reads]:
-        """What is wanted since the last time."""
+        """Return the reads of what is wanted since the last time."""
         wanted, self.wanted = self.wanted, []
         return [_where(wanted[at : at + READS_AT_ONCE]) for at in range(0, len(wanted), READS_AT_ONCE)]
 
@@ -242,7 +242,7 @@ class Memory:
 
 
 def _where(messages: list[Message]) -> Reads:
-    """Where they are now."""
+    """Return the reads of these messages, from where their records are now."""
     positions = [Position(message.position) for message in messages]
     return Reads(messages, positions, [message.size_bytes + _BESIDE_BODY_BYTES for message in messages])
 

@@ -24,24 +24,24 @@ DURABLE: Final = int(EventFlag.DURABLE)
 DISPATCHED: Final = int(EventFlag.DISPATCHED)
 COPY: Final = int(EventFlag.COPY)
 TOLD_DURABLE: Final = 0x80
-"""Only here, never in the journal: its sender said durable, but its queue is not: it is kept in memory alone."""
+"""Flag in memory, never in the journal: the sender said durable, but the queue is not, so memory alone has it."""
 ASIDE: Final = 0x100
-"""Only here: it is among those that its queue has set aside."""
+"""Flag in memory, never in the journal: the message is among those that its queue has set aside."""
 
 OBJECT_BYTES: Final = 400
-"""What each message costs in memory, also one whose body is only in the journal. Measured with tracemalloc: 136 for the
-object, 32 for each of its four numbers, 8 in its queue's backlog, 66 in the table of live messages just before that
-grows, which then takes half as much again and, while it is copied, twice."""
+"""Bytes that each message costs in memory, also one whose body is only in the journal. Measured with tracemalloc: 136
+for the object, 32 for each of its four numbers, 8 in its queue's backlog, 66 in the table of live messages just before
+that grows, which then takes half as much again and, while it is copied, twice."""
 OVERHEAD_BYTES: Final = OBJECT_BYTES + 112
-"""What a message in memory costs besides the payload that was posted: that, and about 100 for the object that is its
-body and for what we add to it."""
+"""Bytes that a message with its body in memory costs besides the payload that was posted: `OBJECT_BYTES`, and about 100
+for the object that is its body and for what we add to it."""
 
 
 class Holder(Protocol):
     """The consumer that has a message acquired, as far as the message's life concerns it."""
 
     number: int
-    """Its name in the journal."""
+    """Number of the consumer in the journal."""
 
     def stand_in_line(self) -> None:
         """Wait for more, where it may have more."""
@@ -51,8 +51,8 @@ class Holder(Protocol):
 
 
 class Former:
-    """Who had messages acquired when the last run ended. They are in nobody's hands any more, but what becomes of them
-    may have to wait until their bodies are read: until then a copy of the message says who had it, so that another
+    """A consumer that had messages acquired when the last run ended. Nobody holds them any more, but what becomes of
+    them may have to wait until their bodies are read: until then a copy of the message says who had it, so that another
     restart knows as well."""
 
     __slots__ = ("number",)
@@ -68,7 +68,7 @@ class Former:
 
 
 class Extra:
-    """What few messages have."""
+    """Fields of a message that few messages need."""
 
     __slots__ = (
         "annotations",
@@ -92,24 +92,24 @@ class Extra:
 
     def __init__(self) -> None:
         self.due_at_ms = 0
-        """Not offered before; 0: at once."""
+        """Time before which it is not offered, in milliseconds since the epoch; 0: at once."""
         self.due_shift_ms = 0
-        """How much the clock has been set forward since, or (negative) back: the delay before another attempt is a
-        duration."""
+        """Milliseconds that the clock has been set forward since, or (negative) back: the delay before another attempt
+        is a duration."""
         self.blocks = False
-        """While it waits for another attempt, its group waits with it."""
+        """True if its group waits with it while it waits for another attempt."""
         self.message_id = b""
-        """While it waits for its delivery time: its message-id, as the ledger encodes it."""
+        """Message-id as the ledger encodes it, while the message waits for its delivery time."""
         self.returns = 0
-        """How often it came back uncounted: released, modified without delivery-failed, left behind in order."""
+        """Number of times it came back uncounted: released, modified without delivery-failed, left behind in order."""
         self.left_counted = 0
-        """How many of its delivery-count are no failures: a link ended over it."""
+        """Part of its delivery-count that is no failure: a link ended over it."""
         self.left_uncounted = 0
-        """How many of `returns` no consumer said: a link ended over it."""
+        """Part of `returns` that no consumer said: a link ended over it."""
         self.returned_ms = 0
-        """When it was, or will be, available again after it was last released; 0 for never in this run."""
+        """Time when it came or comes back after its last release, in ms since the epoch; 0: never in this run."""
         self.returns_told = 0
-        """What its body, if it is in memory, says of `returns`."""
+        """Value of `returns` that its body tells, if that is in memory."""
         self.attempts: tuple[AttemptNote, ...] = ()
         """The latest attempts that failed, or that a lost connection ended."""
         self.excluded: frozenset[str] = frozenset()
@@ -119,16 +119,16 @@ class Extra:
         self.group: str | None = None
         """The message group that it belongs to, where those are kept together."""
         self.closes_group = False
-        """It is the last of its group."""
+        """True if it is the last of its group."""
         self.last_value = b""
-        """In a last-value queue, its value, as the ledger encodes ids."""
+        """Value of its last-value key, as the ledger encodes ids, in a last-value queue."""
         self.transaction: object | None = None
-        """Which has its outcome, that of the link that has acquired it: nobody else may say another."""
+        """Transaction that has its outcome, that of the link that has acquired it: nobody else may say another."""
         self.poster: str | None = None
         """The container that posted it, where somebody asked for none of its own."""
 
     def is_due(self, now_ms: int) -> bool:
-        """Has the time come that it waits for?"""
+        """True if the time has come that it waits for."""
         return self.due_at_ms + self.due_shift_ms <= now_ms
 
 
@@ -180,20 +180,20 @@ class QueueBase:
         temporary: Temporary | None,
     ) -> None:
         self.number = number
-        """Its name in the journal; never reused."""
+        """Number of the queue in the journal; never reused."""
         self.name = name
         self.address = address
         self.policy = policy
         self.auto_created = auto_created
         self.durable = durable
-        """Does it outlive a restart? All that is in one that does not is kept as volatile messages are."""
+        """True if it outlives a restart. All that is in one that does not is kept as volatile messages are."""
         self.temporary = temporary
-        """How long it lives, where a client had it made for itself."""
+        """Lifetime of the queue, if a client had it made for itself; else None."""
         self.plain = False
-        """Is every posting that says nothing special treated alike here, so that groups of them can be? See `posting`
-        and `look_at_policy`."""
+        """True if every posting that says nothing special is treated alike here, so that they can enter in groups. See
+        `posting` and `look_at_policy`."""
         self.asks_poster = False
-        """Somebody asked for no messages of its own: who posts is remembered with each."""
+        """True if a consumer or browser asked for no messages of its own: the poster is remembered with each."""
         self.displaces = False
         """Do older messages give way to newer ones? See `limits`."""
         self.memory_bytes_max = 0
@@ -201,13 +201,13 @@ class QueueBase:
         self.memory_messages_max = 0
         """The same in messages, of all that are live."""
         self.removing = False
-        """It is being deleted: nothing is posted to it any more, and what is in it goes."""
+        """True while it is being deleted: nothing is posted to it any more, and what is in it goes."""
         self.pending = 0
         """Posted; the record waits for the disk."""
         self.held = 0
         """Postings of transactions that are to enter it, which are not in it."""
         self.held_bytes = 0
-        """Their payloads."""
+        """Bytes of the payloads of these postings."""
         self.acquired = 0
         self.suspended = 0
         """Messages held by termini whose link has gone and may come back (`links.termini`)."""
@@ -220,7 +220,7 @@ class QueueBase:
         self.bytes = 0
         """Payloads of all live messages, as they were posted."""
         self.memory_bytes = 0
-        """What those whose bodies are in memory cost."""
+        """Bytes that the messages cost whose bodies are in memory."""
         self.reading = False
         """Bodies are being read back for it, and dispatch waits for them."""
         self.producers_paused = False
@@ -230,9 +230,9 @@ class QueueBase:
         self.purging = 0
         """Purges that have not ended, and dispatch waits for them."""
         self.counts = [0] * KINDS
-        """By EventKind, since the beginning of the journal."""
+        """Number of events since the beginning of the journal, by EventKind."""
         self.volatile = [0] * KINDS
-        """Of volatile messages, what the journal has not been told yet."""
+        """Number of events of volatile messages that the journal has not been told yet, by EventKind."""
         self.tally = QueueTally()
         """The counts of this run that operators want beside those."""
 
@@ -263,7 +263,7 @@ class QueueBase:
 
 
 class Message:
-    """One message in one queue."""
+    """A message in one queue."""
 
     __slots__ = (
         "attempt",
@@ -309,50 +309,50 @@ class Message:
         self.expires_at_ms = expires_at_ms
         """0: never."""
         self.position = position
-        """Of the journal's record that has its payload; of a volatile message 0."""
+        """Position of the journal's record that has its payload; 0 for a volatile message."""
         self.attempt = 0
         """delivery-count"""
         self.holder: Holder | None = None
-        """Who has it acquired."""
+        """Consumer that has acquired it, if one has."""
         self.extra: Extra | None = None
 
     @property
     def durable(self) -> bool:
-        """Is it in the journal?"""
+        """True if it is in the journal."""
         return bool(self.flags & DURABLE)
 
     @property
     def told_durable(self) -> bool:
-        """Did its sender say durable? That is what its header says, wherever it goes."""
+        """True if its sender said durable, as its header then says wherever it goes."""
         return bool(self.flags & (DURABLE | TOLD_DURABLE))
 
     @property
     def size_bytes(self) -> int:
-        """Of the payload as it was posted."""
+        """Bytes of the payload as it was posted."""
         return self.fingerprint >> 32
 
     @property
     def due_at_ms(self) -> int:
-        """Not offered before; 0: at once."""
+        """Time before which it is not offered, in milliseconds since the epoch; 0: at once."""
         return 0 if self.extra is None else self.extra.due_at_ms
 
     @property
     def came_back(self) -> bool:
-        """Was it acquired and given back? If it is SCHEDULED then, it waits for another attempt."""
+        """True if it was acquired and given back. If it is SCHEDULED then, it waits for another attempt."""
         return self.attempt > 0 or (self.extra is not None and self.extra.returns > 0)
 
     @property
     def failures(self) -> int:
-        """How many attempts failed: what `max_delivery_attempts` goes by."""
+        """Number of attempts that failed: what `max_delivery_attempts` goes by."""
         return self.attempt if self.extra is None else self.attempt - self.extra.left_counted
 
     @property
     def releases(self) -> int:
-        """How often a consumer gave it back uncounted: what `max_releases` and the pace of releases go by."""
+        """Number of times a consumer gave it back uncounted: what `max_releases` and the pace of releases go by."""
         return 0 if self.extra is None else self.extra.returns - self.extra.left_uncounted
 
     def need_extra(self) -> Extra:
-        """Its `Extra`, made now if it had none."""
+        """Return its `Extra`, made now if it had none."""
         if self.extra is None:
             self.extra = Extra()
         return self.extra

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 PAUSE_S: Final = 10.0
-"""How long a kind has its lines for."""
+"""Seconds in which a kind has no more than its `WARNINGS` or `USUAL` lines."""
 WARNINGS: Final = 1
 """Lines of a warning in that time."""
 USUAL: Final = 30
 """Lines of what is usual in that time: peers come and go."""
 KINDS_MAX: Final = 1_000
-"""So many are told apart at a time: what more peers cause is counted together."""
+"""Kinds that are told apart at a time: what more peers cause is counted together."""
 TEXT_MAX: Final = 256
-"""So many characters of what a peer says are in a line: names may have thousands."""
+"""Characters of what a peer says that are in a line: names may have thousands."""
 
 
 @dataclass(slots=True)

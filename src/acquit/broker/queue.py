@@ -35,7 +35,7 @@ from acquit.ledger.events import EventKind
 
 
 class NodeState(IntEnum):
-    """Where a message is at its node."""
+    """State of a message at its node."""
 
     NEW = 0
     PENDING = 1
@@ -43,7 +43,7 @@ class NodeState(IntEnum):
     HELD = 2
     """Posted in a transaction that is not committed. Invisible."""
     SCHEDULED = 3
-    """Its time has not come: a delivery time, or the delay before another attempt."""
+    """Waiting for its time: a delivery time, or the end of the delay before another attempt."""
     AVAILABLE = 4
     ACQUIRED = 5
     SUSPENDED = 6
@@ -53,12 +53,12 @@ class NodeState(IntEnum):
 
 
 class NodeEvent(IntEnum):
-    """What can happen to a message."""
+    """Event that can happen to a message."""
 
     POST_DURABLE = 0
     POST_VOLATILE = 1
     POST_VOLATILE_LATER = 2
-    """Not durable, with a delivery time."""
+    """Posted, not durable, with a delivery time."""
     POST_HELD = 3
     SYNCED = 4
     SYNCED_LATER = 5
@@ -81,11 +81,11 @@ class NodeEvent(IntEnum):
     FAIL = 17
     """The attempt failed, and others may follow at once: modified(delivery-failed), a lock that ran out."""
     FAIL_LATER = 18
-    """As FAIL, after a redelivery delay."""
+    """The attempt failed as in FAIL, and others may follow after a redelivery delay."""
     FAIL_LAST = 19
-    """As FAIL, and it was the last attempt; the address has a dead letter address."""
+    """The last attempt failed as in FAIL, and the address has a dead letter address."""
     FAIL_LAST_NOWHERE = 20
-    """As FAIL_LAST, without one."""
+    """The last attempt failed as in FAIL, and the address has none."""
     SUSPEND = 21
     RESUME = 22
     DISPLACE = 23
@@ -99,65 +99,65 @@ class NodeEvent(IntEnum):
     RELEASE_LATER = 29
     """Released, and it has come back so often and so fast that its returns are paced."""
     MODIFY_LATER = 30
-    """As MODIFY, paced."""
+    """Modified as in MODIFY, and its returns are paced."""
     RETURN_LAST = 31
     """Released, or modified without delivery-failed, as often as the address allows; it has a dead letter address."""
     RETURN_LAST_NOWHERE = 32
-    """As RETURN_LAST, without one."""
+    """Returned for the last time as in RETURN_LAST, and the address has no dead letter address."""
     LEAVE = 33
-    """Its link ended over it; released, or no outcome by default."""
+    """Left by a link that ended over it; released, or no outcome by default."""
     LEAVE_MODIFIED = 34
-    """Its link ended over it; modified by default, and the delivery-count stays."""
+    """Left by a link that ended over it; modified by default, and the delivery-count stays."""
     LEAVE_COUNTED = 35
-    """Its link ended over it, and the delivery-count grows: it may have been seen. No failure."""
+    """Left by a link that ended over it, and the delivery-count grows: it may have been seen. No failure."""
     LEAVE_COUNTED_LATER = 36
-    """As LEAVE_COUNTED, after a redelivery delay."""
+    """Left as in LEAVE_COUNTED, and offered again after a redelivery delay."""
 
 
 class Effect(IntFlag):
-    """What must be done besides changing the state. Performed by the broker's core."""
+    """Work that must be done besides changing the state. Performed by the broker's core."""
 
     NONE = 0
     ENTER = 1
-    """One more in the queue."""
+    """Count one more in the queue."""
     OFFER = 2
-    """It takes its place among the available, which is its sequence's, and the queue looks for a consumer."""
+    """Put it in its place among the available, which is its sequence's, and look for a consumer."""
     WITHDRAW = 4
-    """It is no longer among the available."""
+    """Take it from the available."""
     SCHEDULE = 8
-    """It waits for its time."""
+    """Keep it until its time."""
     TRANSMIT = 16
-    """It goes to the link."""
+    """Send it on the link."""
     TRANSMIT_SYNCED = 32
-    """It goes to the link once what is recorded here is synced: at most once, also over a crash."""
+    """Send it on the link once what is recorded here is synced: at most once, also over a crash."""
     MARK = 64
-    """It has been acquired: first-acquirer is false from now on (2.7.5, 3.2.1)."""
+    """Mark it as acquired: first-acquirer is false from now on (2.7.5, 3.2.1)."""
     NOTE = 128
-    """The attempt goes into its history."""
+    """Add the attempt to its history."""
     COPY = 256
-    """A copy of it is posted to the address that the record's kind implies; both name each other."""
+    """Post a copy of it to the address that the record's kind implies; both name each other."""
     RETIRE = 512
-    """One less in the queue; its body may go."""
+    """Count one less in the queue; its body may go."""
     LEFT = 1024
-    """No consumer said this, and the journal says so: it is neither a failure nor a release."""
+    """Tell the journal that no consumer said this: it is neither a failure nor a release."""
 
 
 class Row(NamedTuple):
-    """One row of the table."""
+    """Row of the table: what follows from an event in a state."""
 
     state: NodeState
     event: NodeEvent
     next: NodeState
     attempts: int
-    """What is added to the delivery-count."""
+    """Number that is added to the delivery-count."""
     record: EventKind
-    """What the journal (durable), or the queue's totals (volatile), are told; NONE: nothing."""
+    """Event that the journal (durable), or the queue's totals (volatile), are told; NONE: nothing."""
     effects: Effect
     why: str
 
     @property
     def failures(self) -> int:
-        """What is added to the failures, which max-delivery-attempts goes by."""
+        """Number that is added to the failures, which max-delivery-attempts goes by."""
         return 0 if self.effects & Effect.LEFT else self.attempts
 
 
@@ -310,7 +310,7 @@ def step(state: int, event: int) -> Row:
 
 
 class Verdict(IntEnum):
-    """What was said of an acquired message, or is implied by what became of its link."""
+    """Outcome that was said of an acquired message, or is implied by what became of its link."""
 
     ACCEPTED = 0
     REJECTED = 1
@@ -321,13 +321,12 @@ class Verdict(IntEnum):
 
 
 class Ending(IntEnum):
-    """How a delivery ended that has no outcome of its own and whose source has no default-outcome."""
+    """Way in which a delivery ended that has no outcome of its own and whose source has no default-outcome."""
 
     SETTLED = 0
     """The receiver settled it without a state."""
     DETACHED = 1
-    """Its link, session or connection was closed in order, by the receiver: what its user had of it, it settled
-    before."""
+    """The receiver closed the link, session or connection in order: what its user had of it, it settled before."""
     CONNECTION_LOST = 2
     LOCK_EXPIRED = 3
     RESTARTED = 4
@@ -371,7 +370,7 @@ RETURNS: Final = frozenset(_PACED)
 
 
 def decide(verdict: Verdict, *, left: bool, last: bool, dead_letter: bool, delayed: bool) -> NodeEvent:
-    """Which event a verdict on an acquired message is.
+    """Return the event for a verdict on an acquired message.
 
     `left`: no consumer said it, its link ended; `last`: the failures, this one included, have reached their limit, or
     for a verdict of `RETURNS` the releases have; `dead_letter`: there is a dead letter address; `delayed`: a redelivery

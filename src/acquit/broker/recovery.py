@@ -85,7 +85,7 @@ def _restore_queue(entry: records.Queue, queues: Queues) -> Queue:
 def _go_on(
     entry: records.Queue, node: Queue | Topic, topics: Topics, subscriptions: Subscriptions, removal: Removal
 ) -> None:
-    """What a restart means for a node: it lives on, ends with the run that is over, or is still being deleted."""
+    """Do what a restart means for a node: it lives on, ends with the run that is over, or is still being deleted."""
     over = not entry.flags & QueueFlag.DURABLE or bool(entry.flags & QueueFlag.ENDING)
     if isinstance(node, Queue):
         if over:

@@ -1,4 +1,4 @@
-"""What the broker says no with: to a link, or to one posting."""
+"""The error with which the broker refuses a link, or one posting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core tells the journal, and who waits to hear that it is synced.
+"""Records that the core writes to the journal, and calls that wait to hear that these are synced.
 
 Theory of operation. All of the core's records pass through here, so that a queue's accounts and the journal change
 together: a durable message's event is recorded, a volatile one's is only counted, and the counts are recorded from time
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from acquit.store.interface import Batch, Journal, Position
 
 MARK_BLOCK: Final = 4_096
-"""How far ahead of dispatch messages are marked as possibly acquired: no more than so many are wrongly called
-redelivered after a crash, and a record is written for each half of it."""
+"""Messages ahead of dispatch that are marked as possibly acquired: no more are wrongly called redelivered after a
+crash, and a record is written for each half of them."""
 
 ACTORS_KEPT_MAX: Final = 4_096
 """Links whose number is remembered after they are gone: one that comes back under the same names gets it again."""
@@ -132,7 +132,7 @@ class Scribe:
         topic.counts[EventKind.UNROUTED] += 1
 
     def event(self, kind: int, message: Message, *, actor: int = 0, origin: int = 0, flags: int = 0) -> None:
-        """Something happened to a message; its `attempt` is the count after it."""
+        """Record what happened to a message, or count it if that is volatile; its `attempt` is the count after it."""
         queue = message.queue
         queue.counts[kind] += 1
         if message.flags & DURABLE:
@@ -177,7 +177,7 @@ class Scribe:
         excluded: str,
         annotations: bytes,
     ) -> None:
-        """As `event`, with what the consumer said about it."""
+        """Record what happened to a message, as `event` does, with what the consumer said about it."""
         if not message.flags & DURABLE:
             self.event(kind, message, actor=actor, origin=origin, flags=flags)
             return
@@ -200,7 +200,7 @@ class Scribe:
         message.queue.counts[kind] += 1
 
     def count_volatile(self, queue: Node, kind: int, count: int) -> None:
-        """So many volatile messages of the queue did that; `queue.counts` is the caller's."""
+        """Count an event of `count` volatile messages of the queue; `queue.counts` is the caller's."""
         queue.volatile[kind] += count
         self._volatile[queue] = None
 
@@ -258,7 +258,7 @@ class Scribe:
             self._waiting.append((call, arguments))
 
     def once_durable(self, call: Callable[..., None], *arguments: object) -> None:
-        """As `when_synced`; at once where all of it is durable already, and no batch may come for a long time."""
+        """Call it as `when_synced` does, but at once where all is durable: no batch may come for a long time."""
         if self.recorder.pending or self.journal.in_flight:
             self.when_synced(call, *arguments)
         else:
@@ -266,7 +266,7 @@ class Scribe:
 
     @property
     def pending(self) -> bool:
-        """There is something for a batch, or somebody who waits for one."""
+        """True if there is something for a batch, or somebody who waits for one."""
         return self.recorder.pending
 
     def take_batch(self) -> Batch | None:
@@ -282,8 +282,8 @@ class Scribe:
         return batch
 
     def look_for_room(self) -> None:
-        """What found no room may have been something that is not kept, a mark or a name: then no batch is going to say
-        that there is room again."""
+        """Clear `exhausted` if the journal has room again. What found no room may have been something that is not kept,
+        a mark or a name: then no batch is going to say that there is room."""
         if not self.recorder.pending and self.recorder.room_bytes > _WORTH_TRYING_BYTES:
             self.exhausted = False
 
@@ -301,7 +301,7 @@ class Scribe:
             raise
 
     def mark_ahead(self, queue: Node, sequence: int) -> bool:
-        """May messages up to `sequence` be handed out? If not, the next sync brings the mark."""
+        """True if messages up to `sequence` may be handed out. If not, the next sync brings the mark."""
         with suppress(StoreFull):
             return self.marks.covered(queue.number, sequence, self.time_us)
         self.exhausted = True

@@ -239,13 +239,13 @@ class Server:
         logger.info("stopped", extra={"data": str(self._data)})
 
     async def wait(self) -> None:
-        """Until it is stopped. Raises the StoreError that ended the journal; `stop` is still to be called then."""
+        """Wait until it is stopped. Raises the StoreError that ended the journal; `stop` is still to be called then."""
         assert self._ended is not None
         await asyncio.shield(self._ended)
 
     @property
     def host(self) -> str:
-        """Where it listens; first, if in several places."""
+        """Host that it listens on; the first, if there are several."""
         return self._listens[0].host
 
     @property
@@ -255,7 +255,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where clients connect: ``amqp://host:port``, ``amqps://`` with TLS from the first byte."""
+        """URL for clients: ``amqp://host:port``, ``amqps://`` with TLS from the first byte."""
         return self.urls[0]
 
     @property
@@ -265,7 +265,7 @@ class Server:
 
     @property
     def users(self) -> Users:
-        """Who can log in now."""
+        """Users that can log in now."""
         return self._listeners.keys.users
 
     @property
@@ -423,7 +423,7 @@ class Server:
         return later
 
     def inspect(self) -> BrokerSnapshot:
-        """What is in it now."""
+        """Return a snapshot of the broker as it is now."""
         return self._core.snapshot()
 
     def _open(self) -> OpenedJournal:
@@ -520,7 +520,7 @@ class Server:
     # -- sockets ------------------------------------------------------------------------------------------------------
 
     def _apply_sizes(self) -> None:
-        """How many may come in, and be in front: as the options say, and no more than there are descriptors for."""
+        """Limit connections and new sockets: as the options say, and no more than there are descriptors for."""
         limits = self._options.limits
         wanted = limits.connections_max + limits.unauthenticated_max
         self._unauthenticated.size_max = min(limits.unauthenticated_max, max(1, self._descriptors // 4))
@@ -555,7 +555,7 @@ class Server:
         )
 
     def _enter(self, caller: Caller) -> Pump:
-        """Somebody may come in, and say who it is."""
+        """Make an engine and a pump for a socket whose peer may say now who it is, and return the pump."""
         engine = Connection(self._engine_options, server=True, sasl=caller.sasl, now=caller.since)
         name = endpoint_name(caller.transport.get_extra_info("peername"))
         peer = self._core.connected(engine, name, caller.place.network)
@@ -580,7 +580,7 @@ class Server:
         self._turn()
 
     def closed(self, client: PeerSocket) -> None:
-        """Its socket is gone."""
+        """Forget a socket that is gone."""
         self._clients.pop(client, None)
 
     def handle(self, client: PeerSocket, events: list[Event]) -> None:
@@ -609,7 +609,7 @@ class Server:
             client.conclude(done.result)
 
     def advance(self, by_us: int) -> None:
-        """Have so much time pass at once (for tests): what is due by then happens."""
+        """Let `by_us` microseconds pass at once (for tests): what is due by then happens."""
         self._clock.advance(by_us)
         if self._timer is not None:
             self._timer.cancel()
@@ -643,7 +643,7 @@ class Server:
         self._turn()
 
     def _wake_at(self, due_ms: int) -> None:
-        """Have a turn when the next message is due, if that is before the next tick."""
+        """Bring the next tick, which has a turn, forward to when the next message is due, if that is earlier."""
         delay_s = max(0.0, due_ms / 1000 - self._clock.read_us() / 1e6)
         when = self._loop.time() + delay_s
         if self._timer is not None and when < self._timer.when() and not self._stopping:
@@ -673,7 +673,7 @@ class Server:
             self._reader.submit(partial(self._run_reads, reads))
 
     def _run_reads(self, reads: Reads) -> None:
-        """On the reader thread."""
+        """Read bodies from the journal, on the reader thread."""
         try:
             payloads = self._opened.journal.read_payloads(reads.positions, reads.size_hints)
         except StoreError as error:
@@ -696,7 +696,7 @@ class Server:
             self._reader.submit(partial(self._run_checkpoint_read, read))
 
     def _run_checkpoint_read(self, read: BodyRead) -> None:
-        """On the reader thread."""
+        """Run a read of the checkpoint, on the reader thread."""
         try:
             read.run()
         except StoreError as error:
@@ -713,7 +713,7 @@ class Server:
 
 
 def tune_process() -> None:
-    """For a process that does nothing but this: what is there now will stay, so the collector need not look at it
+    """Tune a process that does nothing but this: what is there now will stay, so the collector need not look at it
     again, and it looks at the rest rarely, because messages make no cycles. Threads hand over quickly, so that a batch
     that is on the disk is not answered late."""
     gc.collect()

@@ -1,4 +1,4 @@
-"""One peer's socket: between its pump and the broker, with its authentication in the middle.
+"""A peer's socket, between its pump and the broker, with its authentication in the middle.
 
 Until the peer has opened its connection, SASL is seen to here: each mechanism is a small machine of `logins`, and one
 that is slow on purpose has its steps done on a thread. A login whose like have failed waits by a timer before it is
@@ -37,7 +37,7 @@ class Owner(Protocol):
 
     @property
     def users(self) -> Users:
-        """Who may log in."""
+        """Users that may log in."""
 
     def handle(self, client: PeerSocket, events: list[Event]) -> None:
         """Act on what a peer did, its authentication taken out."""
@@ -88,15 +88,15 @@ class PeerSocket:
         self._loop = loop
         self._login: Login | None = None
         self._tried = ""
-        """Whose password its login tries."""
+        """Name whose password its login tries."""
         self._deciding = False
-        """That is being looked at."""
+        """True while that password is being looked at."""
         self._waiting: asyncio.TimerHandle | None = None
-        """Until its login may be decided."""
+        """Timer until its login may be decided."""
         self.engine = engine
         self.peer = peer
         self.certified: str | None = None
-        """Whom its TLS certificate names."""
+        """User that its TLS certificate names."""
         self.known = False
         """The peer has authenticated, and opened its connection."""
         self.gone: asyncio.Future[None] = loop.create_future()
@@ -107,7 +107,7 @@ class PeerSocket:
         engine.context = self
 
     def handle(self, events: list[Event]) -> None:
-        """What the peer did."""
+        """Handle what the peer did: its authentication here, the rest by the broker."""
         if not self.known:
             events = self._authenticate(events)
         if events:
@@ -147,7 +147,7 @@ class PeerSocket:
             self.answer(found)
 
     def answer(self, found: Challenge | Proven | None, *, busy: bool = False) -> None:
-        """What the login has come to; `busy`: it was not even looked at."""
+        """Answer the peer with what its login has come to; `busy`: it was not even looked at."""
         if self._deciding:
             self._deciding = False
             right = None if busy else isinstance(found, Proven)
