@@ -346,7 +346,9 @@ def refused_in(store: SlowToForget, connection: acquit.Connection) -> tuple[acqu
 
 @pytest.fixture
 def full() -> Iterator[acquit.Broker]:
-    with acquit.Broker(config=parse_options('[[address]]\nmatch = "q"\nmessages_max = 1\nfull_policy = "reject"\n')) as broker:
+    with acquit.Broker(
+        config=parse_options('[[address]]\nmatch = "q"\nmessages_max = 1\nfull_policy = "reject"\n')
+    ) as broker:
         yield broker
 
 
