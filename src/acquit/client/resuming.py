@@ -444,7 +444,7 @@ class ResumingSender(SenderCore):
         """Sends that may have been transferred and are not forgotten in the store, by delivery-tag: each attach has to
         name them, as the peer forgets what it does not name."""
         self._refused: dict[bytes, DeliveryState | None] = {}
-        """Outcomes of sends that the peer did not accept, by delivery-tag. Users hear of them when the store has forgotten
+        """Outcomes of sends that the peer did not accept, by delivery-tag. They are told when the store has forgotten
         these: if this program and then the peer were killed before, they would be sent again, and might be posted."""
         self._named: set[bytes] = set()
         """Tags that our last attach had in its map."""
