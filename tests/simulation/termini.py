@@ -149,8 +149,9 @@ class Termini:
             terminus.ended = True
             # The program has the same object, so that it becomes the new one.
             terminus.number, terminus.identity, terminus.over, terminus.ended = self._numbers, identity, False, False
-            terminus.token, terminus.away_s, terminus.life = token, away_s, life
-            terminus.away_s = self._oracle.now()  # it is there, or was: `attached` tells
+            terminus.token, terminus.life = token, life
+            # It is there, as `attached` tells, or was: a store that lags tells of it when the link may be long gone.
+            terminus.away_s = self._oracle.now() if away_s is None else away_s
             terminus.tags.clear()
             terminus.decided.clear()
 
