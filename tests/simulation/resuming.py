@@ -384,7 +384,7 @@ async def _finish_receiving(world: World, holder: Holder, work: Work, session: A
 def unsent(world: World) -> set[str]:
     """Keys of sends that are in stores of clients: those of memory are gone with their process."""
     works = [work for work in world.works.values() if work.store.durable or not work.process.dead]
-    return {key_of(payload) for work in works for payload in work.entries(OUT).sends.values()}
+    return {key_of(payload) for work in works for payload in work.store.written(OUT).sends.values()}
 
 
 async def end_termini(world: World, connection: Any, *, draw: Random | None = None) -> int:

@@ -90,6 +90,14 @@ class KeptStore:
         self._commit(len(self._pending))
         return copied(self.links.get(link, LinkEntries()))
 
+    def written(self, link: str) -> LinkEntries:
+        """Return the entries of a link as they will be. Its program is not told that they are safe."""
+        links = {link: copied(self.links.get(link, LinkEntries()))}
+        for entry in chain.from_iterable(entries for entries, _ in self._pending):
+            if entry.link == link:
+                apply_entry(links, entry)
+        return links[link]
+
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
         """Change entries: that is safe a little later, in order, together with what comes meanwhile."""
         self._pending.append((list(entries), done))
@@ -135,6 +143,10 @@ class ToldMemoryStore(MemoryStore):
     def __init__(self, world: World, client: str) -> None:
         super().__init__()
         self._told = _Telling(world, client)
+
+    def written(self, link: str) -> LinkEntries:
+        """Return the entries of a link."""
+        return self.load(link)
 
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
         """Change entries."""
