@@ -35,6 +35,7 @@ PROTOCOLS: Final = (None, "amqp1.0")
 _NEVER_MS: Final = 0x7FFF_FFFF
 """Waits of this API have a limit only where the caller gives one."""
 _CONNECT_S: Final = 10.0
+"""Seconds that one attempt to connect may take, where others may follow or nobody says."""
 _HEARTBEAT_S: Final = 30.0
 _DEFAULTS: Final[dict[str, object]] = {
     "reconnect": False,
@@ -119,8 +120,9 @@ def _urls(given: object) -> list[str]:
 
 
 def settings(found: Mapping[str, object], timeout: float | None) -> Settings:
-    """Return the settings of our client for `found` (as `read_options` gives it); `timeout` is that of the first
-    connection, in seconds. Raises ConnectError, ConnectionError."""
+    """Return the settings of our client for `found` (as `read_options` gives it). `timeout` is that of `open`, in
+    seconds: each attempt to connect is limited to it, also later ones, and to ten seconds where others may follow.
+    Raises ConnectError, ConnectionError."""
     tls = TRANSPORTS[str(found["transport"])]
     if found["sasl_min_ssf"] and not tls:
         raise ConnectError(text=f"sasl_min_ssf={found['sasl_min_ssf']}: only TLS (transport='ssl') encrypts here")
@@ -130,9 +132,11 @@ def settings(found: Mapping[str, object], timeout: float | None) -> Settings:
     for other in _urls(found["reconnect_urls"]) if found["reconnect"] else ():
         url = URL(other)
         places.append(f"{f'[{url.host}]' if ':' in url.host else url.host}:{url.port or default_port}")
+    if timeout is None or (found["reconnect"] and timeout > _CONNECT_S):
+        timeout = _CONNECT_S  # a host that does not answer must not keep us from the next one
     try:
         options = ConnectOptions(
-            connect_timeout_ms=_ms(_CONNECT_S if timeout is None else timeout),
+            connect_timeout_ms=_ms(timeout),
             send_timeout_ms=_NEVER_MS,
             sasl_mechanisms=_mechanisms(found["sasl_mechanisms"]),
             properties=_properties(found["client_properties"]),
@@ -164,7 +168,7 @@ def _reconnect(found: Mapping[str, object]) -> Reconnect | None:
 
 
 def _mechanisms(given: object) -> tuple[str, ...]:
-    """Return the mechanisms of a list that are known here, the strongest first."""
+    """Return the mechanisms of a list that are known here, the strongest first. Raises ConnectError where none is."""
     if not given:
         return ()
     wanted = str(given).upper().replace(",", " ").split()

@@ -73,6 +73,13 @@ def test_times() -> None:
     assert of().options.idle_timeout_ms == 30_000
     assert of(heartbeat=5).options.idle_timeout_ms == 5_000
     assert of(timeout=2.5).options.connect_timeout_ms == 2_500
+    assert of(timeout=60).options.connect_timeout_ms == 60_000
+
+
+def test_an_attempt_that_others_may_follow_is_short() -> None:
+    """`open` waits for minutes: a host that does not answer must not keep it from the next one for so long."""
+    assert of(timeout=300, reconnect=True, reconnect_urls="other").options.connect_timeout_ms == 10_000
+    assert of(timeout=2.5, reconnect=True).options.connect_timeout_ms == 2_500
 
 
 def test_mechanisms() -> None:
