@@ -315,18 +315,21 @@ class Driver:
         return depth is not None and self._options.selector is None and depth > self._patience[address].vain
 
     def _judge(self, done: int) -> None:
-        """Note once, for each address, what the last epoch gave. A batch that nobody read counts as nothing given."""
+        """Note once, for each address, what the last epoch gave. A batch that nobody read counts as nothing given, and
+        an AvailableNow run takes it for the end: it would go on for ever."""
         if done == self._judged:
             return
         self._judged = done
         self._weighed_until = 0.0
         state = self._spool.state()
+        unread = not any((done, part) in state.decided for part in range(len(self._assigned)))
         for address in set(self._assigned):
             parts = (part for part, read in enumerate(self._assigned) if read == address)
             last = [one for part in parts if (one := state.decided.get((done, part))) is not None]
             new = any(one.totals.rows or one.totals.rejected for one in last)
             gave = new or any(one.totals.set_aside for one in last)
-            ended = all(one.ended for one in last) and done not in self._published
+            # One whose parts alone nobody read, as under a limit of rows, has its turn when those before it have ended.
+            ended = (unread or (bool(last) and all(one.ended for one in last))) and done not in self._published
             if self._available_now and ended and not (last and self._is_left(address, new)):
                 self._ended.add(address)
             if gave:

@@ -523,6 +523,21 @@ def test_available_now_reads_each_address_to_its_end(tmp_path: Path, tells: bool
 
 
 @pytest.mark.parametrize("tells", [True, False])
+def test_available_now_does_not_end_at_an_address_that_a_limit_left_unread(tmp_path: Path, tells: bool) -> None:
+    """A limit of rows in foreachBatch is often filled by the first tasks: the others never run."""
+    query = Several(tmp_path, {"a": filled(1, tells=tells), "b": filled(2, tells=tells)}, tells=tells)
+    query.driver.begin_available_now()
+    start: Offset = query.driver.initial_offset()
+    rows = []
+    while (end := query.driver.latest_offset(start, 10)) != start:
+        planned = query.driver.partitions(start, end)[0]
+        attach = partial(query.queues[planned.address].attach, planned.only_until)
+        rows += bodies(query.workers.take(planned.part, attach, MessageColumns(planned.address)))
+        start = end
+    assert rows == numbered(1, 2)
+
+
+@pytest.mark.parametrize("tells", [True, False])
 def test_available_now_chases_no_producer_at_any_address(tmp_path: Path, tells: bool) -> None:
     """While one address is still being read, another that has come to its end gets more, and more, and more."""
     queues = {"slow": filled(*range(1, 20), tells=tells), "busy": filled(100, tells=tells)}
