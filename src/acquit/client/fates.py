@@ -74,8 +74,8 @@ class Origin(NamedTuple):
         return cls(broker_id(core), core.now, core.wall_clock())
 
     def age_ms(self, core: CoreBase) -> float:
-        """Return the milliseconds since then, at least. Of two clocks, as either may have stood still: the monotonic
-        one while the machine slept, the other when somebody set it back."""
+        """Return the milliseconds since then, by the one of two clocks that says more: the monotonic one may have stood
+        still while the machine slept, the other have been set back. Too many of them only leave an answer UNKNOWN."""
         return max(core.now - self.monotonic_s, core.wall_clock() - self.wall_s) * 1000
 
 

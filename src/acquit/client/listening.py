@@ -12,7 +12,8 @@ last worker that ends posts the end of the listener to the loop side, behind the
 `ended` is done, these are said.
 
 A listener ends by itself when its link does, and when a handler fails and nobody deals with that: the first error is
-kept for `wait`. Closing a receiver, a session or a connection stops its listeners first.
+kept for `wait`, also that of a handler which was under way at a stop. Closing a receiver, a session or a connection
+stops its listeners first.
 
 A handler may stop its own listener, or close what it hangs on, but cannot wait for itself to return: `HANDLING` tells
 who asks. It is a context variable, so it follows a call from a worker's thread to the loop thread.
@@ -83,7 +84,8 @@ class ListeningCore:
         self.ended = Milestone()
         """All workers have, and what they had to say is said."""
         self.error: BaseException | None = None
-        """The error that ended the listener, if nobody asked for its end."""
+        """The first error that a worker ended with: a handler's, also of one that was under way at a stop, or that of
+        a link whose end nobody asked for, while the listener was not to stop."""
         self.wake: Callable[[], None] = _nobody
         """Frees the workers that wait for a message."""
         self._lock = threading.Lock()
@@ -146,7 +148,7 @@ class ListeningCore:
             raise LocalProtocolError("a handler cannot wait for the end of its own listener: `stop` it, and return")
 
     def check(self) -> None:
-        """Raise what ended it, if nobody asked for that."""
+        """Raise what it failed of, if it did: see `error`."""
         if self.error is not None:
             raise self.error
 

@@ -80,7 +80,8 @@ class Mode:
     listener_returned: Outcome | None
     """Outcome that a message gets after its listener returned; None: no outcome."""
     listener_failed: Outcome | None
-    """Outcome that a message gets after its listener raised; None: no outcome, and the exception ends the listening."""
+    """Outcome that a message gets after its listener raised; None: no outcome, and the exception ends the listening,
+    unless the message got its outcome before (`listener_called`)."""
     snd_settle_mode: SndSettleMode
     rcv_settle_mode: RcvSettleMode
     left_handed_out: Outcome | None

@@ -293,7 +293,8 @@ class SendPromise(Promise):
             self.end()
 
     def error(self) -> AcquitError | None:
-        """Return the error to raise, freshly made; None for an accepted message. Only when done."""
+        """Return the error to raise, freshly made; None for an accepted message, and for one of an unreliable sender,
+        of which nobody tells the outcome. Only when done."""
         state = self.state
         if isinstance(state, Provisional):
             if state.outcome is None or isinstance(state.outcome, Accepted):

@@ -124,7 +124,8 @@ class ReceiverCore(ReceiverBase):
         self._on_handover = self.mode.credit is CreditReturn.ON_HANDOVER
         self._paused = False
         self._silent = False
-        """True while nothing is granted before the peer has answered the attach, as it does not bear that."""
+        """True while nothing is granted before the peer has answered the attach: it does not bear that, or its answer
+        tells first what it is to resume (`resuming`)."""
         self._pulling = 0
         self._queries: list[Milestone] = []
         self._average_bytes = 0.0
@@ -198,7 +199,8 @@ class ReceiverCore(ReceiverBase):
 
     @property
     def exhausted(self) -> bool:
-        """True if all of the prefetch is handed out: nothing more comes before something is acknowledged.
+        """True if nothing more comes for now: all of the prefetch is handed out, or a transaction has `unsettled_max`
+        messages, or the peer owes more answers than `ack_capacity`. `exhaustion` says what has to happen first.
 
         Counts what is handed out rather than looking at the credit, as acknowledgements may be on their way to the
         loop side.

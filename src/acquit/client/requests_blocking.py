@@ -115,7 +115,8 @@ class Responder:
 
     @property
     def dropped(self) -> int:
-        """Number of replies that had nowhere to go: the request did not say where, or that address was gone."""
+        """Number of replies that were dropped: the request did not say where to send them, or they were not taken
+        there, because that address is gone or full, or for another reason."""
         return self._replies.dropped
 
     @property
@@ -124,7 +125,7 @@ class Responder:
         return self._listener.done
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended. True then, False at the time-out. Raises what ended it, if nobody asked for that."""
+        """Wait until it has ended. True then, False at the time-out. Raises as `Listener.wait`."""
         return self._listener.wait(timeout)
 
     def close(self, timeout: float | None = None) -> None:

@@ -42,7 +42,8 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def authenticated(self, username: str | None, password: str | None) -> Target:
-        """Return it with this user and password, which win over its own. Raises ConfigurationError for half of them."""
+        """Return it with this user and password, which win over its own. Raises ConfigurationError for a password
+        without a user, here and in the URL."""
         if username is None and password is None:
             return self
         if username is None and self.username is None:
@@ -67,7 +68,8 @@ class Places(NamedTuple):
     reconnect: Reconnect | None
 
     def authenticated(self, username: str | None, password: str | None) -> Places:
-        """Return them with this user and password, which win over the URLs' at every host."""
+        """Return them with this user and password, which win over the URLs' at every host. Raises as
+        `Target.authenticated`."""
         return self._replace(targets=tuple(target.authenticated(username, password) for target in self.targets))
 
 

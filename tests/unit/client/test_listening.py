@@ -508,6 +508,27 @@ def test_the_first_failure_ends_it_and_the_others_are_finished(caplog: pytest.Lo
     run(main)
 
 
+def test_a_failure_of_what_was_under_way_at_a_stop_is_not_lost() -> None:
+    async def main() -> None:
+        stage = Stage("individual")
+        receiver = await stage.session.receiver("q")
+
+        async def handle(message: aio.ReceivedMessage) -> None:
+            await stage.handle(message)
+            raise ValueError("late")
+
+        listener = receiver.start_listener(handle)
+        stage.offer(b"a")
+        await turn()
+        assert not await listener.stop(SOON)
+        stage.go.set()
+        assert await listener.stop()  # which raises nothing
+        with pytest.raises(ValueError, match="late"):
+            await listener.wait()
+
+    run(main)
+
+
 @pytest.mark.parametrize("coroutine", [True, False])
 @pytest.mark.parametrize(
     ("mode", "said"),

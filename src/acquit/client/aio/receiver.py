@@ -271,7 +271,7 @@ class Receiver(AsyncIterator[ReceivedMessage]):
 
 class Listener:
     """A started listener: a handler that is called with the messages of a receiver, on tasks of its own. Made by
-    `Receiver.start_listener`. As a block it is stopped at the end, and raises what ended it before."""
+    `Receiver.start_listener`. As a block it is stopped at the end, and raises what it failed of."""
 
     __slots__ = ("__weakref__", "_core", "_handler", "_on_error", "_receiver", "_tasks")
 
@@ -315,8 +315,9 @@ class Listener:
         return done
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended. True then, False at the time-out. Raises what ended it, if nobody asked for that: an
-        error of the link, or of a handler. Raises LocalProtocolError in a handler of this listener."""
+        """Wait until it has ended. True then, False at the time-out. Raises what it failed of: the error of a handler,
+        also of one that was under way at a `stop`, or of a link whose end nobody asked for. Raises LocalProtocolError
+        in a handler of this listener."""
         check_timeout(timeout)
         self._core.check_outside()
         if not await wait(self._core.ended, timeout):

@@ -237,7 +237,7 @@ class Receiver(Iterator[ReceivedMessage]):
 
 class Listener:
     """A started listener: a handler that is called with the messages of a receiver, on threads of its own. Made by
-    `Receiver.start_listener`. As a block it is stopped at the end, and raises what ended it before.
+    `Receiver.start_listener`. As a block it is stopped at the end, and raises what it failed of.
 
     The threads are daemons: a program that ends without stopping its listeners ends, in the midst of their handlers.
     """
@@ -290,8 +290,9 @@ class Listener:
         return done
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended. True then, False at the time-out. Raises what ended it, if nobody asked for that: an
-        error of the link, or of a handler. Raises LocalProtocolError in a handler of this listener."""
+        """Wait until it has ended. True then, False at the time-out. Raises what it failed of: the error of a handler,
+        also of one that was under way at a `stop`, or of a link whose end nobody asked for. Raises LocalProtocolError
+        in a handler of this listener."""
         check_timeout(timeout)
         self._core.check_outside()
         if self._loop.forked:  # the threads are the parent's

@@ -93,8 +93,9 @@ class Link(Part):
         self._connection.check_closed()
 
     def _prepare(self, found: Plan) -> None:
-        """Ask the broker, before the link is attached, what is asked apart from it. Raises InvalidOption, NotFound,
-        ServerError where there is no answer, AssertionFailed, and what the client raises."""
+        """Ask the broker, before the link is attached, what is asked apart from it. Raises Detached while the
+        connection is not attached, InvalidOption, NotFound, ServerError where there is no answer, AssertionFailed, and
+        what the client raises."""
         connection = self._connection._inner
         if connection is None:
             raise Detached(text="the connection is not attached")
