@@ -175,7 +175,7 @@ class Memory:
         return self.bytes > self._shrinking_from
 
     @property
-    def scarcity(self) -> float:
+    def share_left(self) -> float:
         """Share that is left of the memory above where `scarce` begins: 1 below it, 0 when memory is full."""
         left = self._limits.memory_bytes_max - self.bytes
         return max(0.0, min(1.0, left / (self._limits.memory_bytes_max - self._shrinking_from)))

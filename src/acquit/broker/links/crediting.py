@@ -86,7 +86,7 @@ class Crediting:
             limit = min(limit, TAGS_MAX - len(producer.resumable.answered))
         memory = self._memory
         if memory.scarce:
-            limit = int(limit * memory.scarcity)
+            limit = int(limit * memory.share_left)
         if producer.queue is not None:
             limit = self._room_in(producer.queue, producer, len(producer.queue.producers), limit)
         elif producer.topic is not None:
