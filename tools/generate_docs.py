@@ -146,8 +146,7 @@ is what is added to its delivery-count, *failures* to the number that `max_deliv
 leaves behind as it ends is none. What the consumer says is weighed before the table is asked: a rejected message whose
 address has a dead letter address is one event, one without is another. What displaces is said on the pages about
 [queue limits](queue-limits.md) and [last values and rings](last-value-and-ring.md), what moves and purges under
-[administration](administration.md). Rows of suspended links belong to the same life; links that resume come with a
-later version.
+[administration](administration.md). Rows of suspended links are about those that [resume](exactly-once.md).
 """
 
 ENDING_NOTE = """\

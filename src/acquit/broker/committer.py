@@ -35,7 +35,7 @@ RETRY_S: Final = 0.5
 
 
 class Batches(Protocol):
-    """Source of batches: a `ledger.recorder.Recorder`, which packs what it has gathered first."""
+    """Source of batches: the core's `scribe.Scribe`, whose recorder packs what it has gathered first."""
 
     @property
     def pending(self) -> bool:

@@ -1,4 +1,5 @@
-"""Reports of what peers were refused or did not get, for whoever watches the broker: links and messages.
+"""Reports of what peers were refused or did not get, for whoever watches the broker: connections, logins, links and
+messages.
 
 The core decides and answers; it does not log. It tells `Denials`, and the server makes lines of the log of it,
 sparingly (`notices`), for a peer can be refused as often as it likes.

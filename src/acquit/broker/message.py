@@ -97,7 +97,7 @@ class Extra:
         """Milliseconds that the clock has been set forward since, or (negative) back: the delay before another attempt
         is a duration."""
         self.blocks = False
-        """True if its group waits with it while it waits for another attempt."""
+        """True if its group waits with it, while it waits for another attempt or is SUSPENDED."""
         self.message_id = b""
         """Message-id as the ledger encodes it, while the message waits for its delivery time."""
         self.returns = 0

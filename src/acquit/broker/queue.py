@@ -105,7 +105,8 @@ class NodeEvent(IntEnum):
     RETURN_LAST_NOWHERE = 32
     """Returned for the last time as in RETURN_LAST, and the address has no dead letter address."""
     LEAVE = 33
-    """Left by a link that ended over it; released, or no outcome by default."""
+    """Left by a link that ended over it; released by its default-outcome or, without one, closed in order or ended by
+    the broker."""
     LEAVE_MODIFIED = 34
     """Left by a link that ended over it; modified by default, and the delivery-count stays."""
     LEAVE_COUNTED = 35
@@ -115,7 +116,8 @@ class NodeEvent(IntEnum):
 
 
 class Effect(IntFlag):
-    """Work that must be done besides changing the state. Performed by the broker's core."""
+    """Work that must be done besides changing the state. Performed by `life.Life`, or by who handles many messages at
+    once."""
 
     NONE = 0
     ENTER = 1

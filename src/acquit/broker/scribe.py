@@ -266,7 +266,7 @@ class Scribe:
 
     @property
     def pending(self) -> bool:
-        """True if there is something for a batch, or somebody who waits for one."""
+        """True if there is something for a batch. A call that waits (`when_synced`) makes none by itself."""
         return self.recorder.pending
 
     def take_batch(self) -> Batch | None:

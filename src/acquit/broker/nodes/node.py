@@ -187,7 +187,7 @@ class Queue(ServedQueue):
 
     @property
     def in_use(self) -> bool:
-        """True if it has messages or links."""
+        """True if it has messages or links, or postings that a transaction holds."""
         return bool(self.links or self.live or self.held)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 An anycast queue has the name of its address. The queue of a subscription is called ``address::subscription``, so that
 it can be asked for by the same words with which other brokers name one queue of an address. Here they are all alike:
 what is special about subscriptions is in `subscriptions`, about temporary queues in `temporary`. What an address means
-to a link is decided in `nodes`.
+to a link is decided in `finding`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ class Removal:
 
     @property
     def queues(self) -> Iterable[Queue]:
-        """Queues that are being deleted: nobody finds them any more, and they are not empty yet."""
+        """Queues that are being deleted: nobody finds them any more, and they are not empty yet, or the disk has no
+        room to record that they are no more."""
         return self._going
 
     def left(self, node: Queue | Topic, context: object) -> None:

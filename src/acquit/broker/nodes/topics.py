@@ -107,7 +107,7 @@ class Topic:
 
     @property
     def links(self) -> bool:
-        """True if it has subscriptions or senders."""
+        """True if it has subscriptions or senders, or postings that a transaction holds."""
         return bool(self.queues or self.producers or self.held)
 
     in_use = links
