@@ -346,7 +346,8 @@ class Namespace(IntEnum):
     SENDER_MARK = 6
     """The high-water mark of a sender with monotone ids (Spark's sink)."""
     LOSS = 7
-    """Messages that are missing, by queue, and that a person decided to go on without (`ledger.losses`)."""
+    """Messages that are missing, by queue, and that a person decided to go on without
+    (`ledger.balance.accept_losses`)."""
     RESUMABLE = 8
     """Termini that outlive their links, by name, and the delivery-tags that they remember."""
     PAUSE = 9

@@ -1,10 +1,11 @@
 """Events that the engine gives the code that drives it: `Connection.receive_data` and its kin return them.
 
-Events are about things the peer did. Their objects (sessions, links, deliveries) are live: an event in the middle of
-the list may be followed by another that says its link has gone since, and verbs on what the peer has already ended do
-nothing on the wire. Each connection ends in exactly one `ConnectionEnded`, each session that began in at most one
-`SessionEnded`, each link in at most one `LinkDetached`; when a larger scope ends, the smaller ones are not repeated:
-walk `connection.sessions` and `session.links`, which still hold what was there.
+Events are about things the peer did, and about the end of the connection, whoever ended it (`ConnectionEnded.remote`).
+Their objects (sessions, links, deliveries) are live: an event in the middle of the list may be followed by another that
+says its link has gone since, and verbs on what the peer has already ended do nothing on the wire. Each connection ends
+in exactly one `ConnectionEnded`, each session that began in at most one `SessionEnded`, each link in at most one
+`LinkDetached`; when a larger scope ends, the smaller ones are not repeated: walk `connection.sessions` and
+`session.links`, which still hold what was there.
 
 Each is defined beside what makes it; here they are under one name.
 

@@ -377,7 +377,8 @@ class Message:
         return body if type(body) is str else b.text_of(body, self.content_type, self.content_encoding)
 
     def json(self) -> object:
-        """Return what the body says in JSON, whether it is data or a string. The content type is not asked for.
+        """Return what the body says in JSON, whether it is data or a string. Of the content type only the charset is
+        asked for, by default UTF-8.
 
         Raises BodyError, a ValueError, where it is no text, or no JSON, and says where; DecodeError where the body is
         malformed.

@@ -67,7 +67,8 @@ class JournalOptions:
     """Segments kept open for reading bodies back."""
 
     retry_ms: int = 1000
-    """Milliseconds after a failed attempt to prewrite a segment before the disk is tried again."""
+    """Milliseconds before the disk is tried again that had no room for a segment or a chore, and between two segments
+    whose bodies are erased."""
 
     def __post_init__(self) -> None:
         align = self.alignment_bytes
@@ -110,7 +111,8 @@ class JournalOptions:
 
     @classmethod
     def small(cls) -> Self:
-        """Return options for brokers that live as long as a test: 4 MiB segments, the least reserve."""
+        """Return options for brokers that live as long as a test: 4 MiB segments, the least reserve with one spare,
+        64 MiB to recover and 256 MiB of archive."""
         return cls(
             segment_bytes=4 * MIB,
             reserve_segments=1,
