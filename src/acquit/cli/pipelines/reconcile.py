@@ -36,7 +36,7 @@ class _Time(click.DateTime):
 
 @click.command()
 @click.argument("audit", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--queue", required=True, metavar="QUEUE", help="Whose messages.")
+@click.option("--queue", required=True, metavar="QUEUE", help="The queue whose messages are compared.")
 @click.option(
     "--table",
     type=click.Path(path_type=Path),

@@ -17,7 +17,12 @@ from acquit.cli.pipelines.common import need
 @click.option("--broker", "brokers", multiple=True, metavar="UUID", help="Only this broker: the beginning of its uuid.")
 @click.option("--queue", "queues", multiple=True, metavar="PATTERN", help="Only queues like this: * and ? as in files.")
 @click.option(
-    "--top", type=click.IntRange(min=0), default=12, show_default=True, metavar="N", help="How many queues have charts."
+    "--top",
+    type=click.IntRange(min=0),
+    default=12,
+    show_default=True,
+    metavar="N",
+    help="Draw charts of so many queues: first of those that do not balance, then of the busiest.",
 )
 def report(
     audit: Path, out: Path, title: str | None, brokers: tuple[str, ...], queues: tuple[str, ...], top: int
