@@ -103,8 +103,11 @@ def stop(world: World) -> bool:
 
 
 def kill_client(world: World) -> bool:
-    """SIGKILL for a client; another takes its place, under its name."""
-    number = world.fault_rng.randrange(len(world.case.users) or 1)
+    """SIGKILL for a client; another takes its place, under its name. Half of the time it is one whose store lags behind
+    what it has heard, if there is such."""
+    numbers = range(len(world.case.users) or 1)
+    behind = [number for number in numbers if (work := world.works.get(f"client-{number}")) and work.store.behind]
+    number = world.fault_rng.choice(behind if behind and world.fault_rng.random() < 0.5 else numbers)
     process = world.clients.get(f"client-{number}")
     if process is None or process.dead:
         return False

@@ -90,6 +90,11 @@ class KeptStore:
         self._commit(len(self._pending))
         return copied(self.links.get(link, LinkEntries()))
 
+    @property
+    def behind(self) -> bool:
+        """True if sends are still there whose outcome its program has heard."""
+        return any(_forgets(entry) for entries, _ in self._pending for entry in entries)
+
     def written(self, link: str) -> LinkEntries:
         """Return the entries of a link as they will be. Its program is not told that they are safe."""
         links = {link: copied(self.links.get(link, LinkEntries()))}
@@ -139,6 +144,8 @@ class KeptStore:
 
 class ToldMemoryStore(MemoryStore):
     """In memory."""
+
+    behind = False
 
     def __init__(self, world: World, client: str) -> None:
         super().__init__()
