@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acquit.spark.columns import MessageColumns
-from acquit.spark.driver import Driver, Offset
+from acquit.spark.driver import Offset, StreamDriver
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, open_store
 from tests.support.queue_double import QueueDouble, posting
@@ -34,7 +34,7 @@ class Query:
         options = SourceOptions.parse(
             {"url": "amqp://localhost", "address": "queue", "spool": place, "parts": str(parts)}
         )
-        self.driver = Driver(options, Spool(open_store(place)), ProbeDouble(self.queue))
+        self.driver = StreamDriver(options, Spool(open_store(place)), ProbeDouble(self.queue))
         self.workers = [Spool(open_store(place)) for _ in range(parts)]
         self.place = place
         self.start: Offset = self.driver.initial_offset()

@@ -12,7 +12,7 @@ import pytest
 from acquit import Message
 from acquit.errors import ConfigurationError
 from acquit.spark.columns import MessageColumns
-from acquit.spark.driver import Driver, Offset
+from acquit.spark.driver import Offset, StreamDriver
 from acquit.spark.link import QueueDrain, QueueProbe
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import FolderStore, Spool
@@ -49,7 +49,7 @@ def post(foreign: ForeignBroker, address: str, *ids: str, **properties: object) 
 def read(options: SourceOptions, rows_max: int) -> list[tuple[str, str]]:
     """Queue and id of each row of an AvailableNow run on a new checkpoint."""
     spool = Spool(FolderStore(options.spool), options.retention)
-    driver = Driver(options, spool, QueueProbe(options))
+    driver = StreamDriver(options, spool, QueueProbe(options))
     driver.begin_available_now()
     start: Offset = driver.initial_offset()
     found = []

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from acquit.protocol.message import Message
 from acquit.spark.columns import MessageColumns
-from acquit.spark.driver import Driver, Offset, PlannedPart
+from acquit.spark.driver import Offset, PlannedPart, StreamDriver
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import FolderStore, Outcome, Received, Spool, attempt
+from acquit.spark.spool import DrainedDelivery, FolderStore, Outcome, Spool, attempt
 from tests.support.examples import examples
 from tests.support.queue_double import BROKER, DrainDouble, QueueDouble, posting
 
@@ -46,7 +46,7 @@ class Mortal(DrainDouble):
         self._point = point
         self._stuck = stuck
 
-    def receive(self, rows_max: int) -> Sequence[Received]:
+    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
         received = super().receive(rows_max)
         if received and self._point in ("drained", "stuck"):
             raise Died
@@ -59,7 +59,7 @@ class Mortal(DrainDouble):
         else:
             super().detach()
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
         if outcomes and self._point == "published":
             raise Died
         return super().settle(outcomes)
@@ -120,7 +120,7 @@ class World:
 
     def restart(self, *, available_now: bool = False) -> None:
         self.release()
-        self.driver = Driver(self.options, Spool(FolderStore(self.root)), self, clock=lambda: self.now)
+        self.driver = StreamDriver(self.options, Spool(FolderStore(self.root)), self, clock=lambda: self.now)
         self.workers = Spool(FolderStore(self.root))
         if available_now:
             self.driver.begin_available_now()

@@ -20,7 +20,7 @@ import pytest
 
 from acquit.errors import SpoolError
 from acquit.spark.spool import Drain, MessageReader, Part, SpoolStore, attempt, housekeeping
-from acquit.spark.spool.attempt import _Attempt
+from acquit.spark.spool.attempt import _PartAttempt
 from acquit.spark.spool.entries import Checkpoint, Entry, FloorRaised, Publication, decode_entry, encode_entry
 from acquit.spark.spool.identities import UNKNOWN
 from acquit.spark.spool.log import Log, LogState, marker_name, slot_name
@@ -139,13 +139,13 @@ class _FilePerPartProcess(Process):
 
 def _no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other entries name between draining and publishing is not looked up."""
-    real = _Attempt.look_up
+    real = _PartAttempt.look_up
 
-    def look_up(self: _Attempt, state: LogState) -> None:
+    def look_up(self: _PartAttempt, state: LogState) -> None:
         if self._seen_slot < 0:
             real(self, state)
 
-    monkeypatch.setattr(_Attempt, "look_up", look_up)
+    monkeypatch.setattr(_PartAttempt, "look_up", look_up)
 
 
 def _no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,13 +179,13 @@ def _checkpoint_forgets_decided(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _accept_what_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set-aside messages are accepted, whatever their entry records."""
-    real = _Attempt.look_up
+    real = _PartAttempt.look_up
 
-    def look_up(self: _Attempt, state: LogState) -> None:
+    def look_up(self: _PartAttempt, state: LogState) -> None:
         real(self, state)
         self._recorded[self._recorded != UNKNOWN] = 0
 
-    monkeypatch.setattr(_Attempt, "look_up", look_up)
+    monkeypatch.setattr(_PartAttempt, "look_up", look_up)
 
 
 def _doubt_is_yes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def _doubt_is_yes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _settle_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages are settled, once, before an entry names them."""
-    real_drain, real_rows = attempt._drain, _Attempt.make_rows
+    real_drain, real_rows = attempt._drain, _PartAttempt.make_rows
     links: dict[attempt._Drained, Any] = {}
 
     def drain(link: Drain, part: Part, reader: MessageReader) -> tuple[attempt._Drained, bool]:
@@ -210,14 +210,14 @@ def _settle_first(monkeypatch: pytest.MonkeyPatch) -> None:
         links[drained] = link
         return drained, ended
 
-    def make_rows(self: _Attempt, store: SpoolStore) -> None:
+    def make_rows(self: _PartAttempt, store: SpoolStore) -> None:
         real_rows(self, store)
         link = links.pop(self._drained)
         answered = link.settle(self.answers())
         link.settle = lambda _: answered
 
     monkeypatch.setattr(attempt, "_drain", drain)
-    monkeypatch.setattr(_Attempt, "make_rows", make_rows)
+    monkeypatch.setattr(_PartAttempt, "make_rows", make_rows)
 
 
 def _remove_before_the_marker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from acquit.cli.app import run
 from acquit.cli.exits import Exit
 from acquit.spark.audit import AuditOptions, audit
 from acquit.spark.columns import MessageColumns
-from acquit.spark.driver import Driver
+from acquit.spark.driver import StreamDriver
 from acquit.spark.java import java_home
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import Spool, open_store
@@ -142,7 +142,7 @@ def spooled(stage: Stage) -> None:
     place = str(stage.at("/shared/orders-spool"))
     queue = QueueDouble()
     options = SourceOptions.parse({"url": BROKER, "address": "queue", "spool": place})
-    driver = Driver(options, Spool(open_store(place)), ProbeDouble(queue))
+    driver = StreamDriver(options, Spool(open_store(place)), ProbeDouble(queue))
     start = driver.initial_offset()
     for first in (1, 10):
         queue.post(*(posting(first + number) for number in range(10)))

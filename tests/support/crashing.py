@@ -380,7 +380,7 @@ def _ignore_others(module: ModuleType) -> None:
     connecting = importlib.import_module("acquit.spark.connecting")
     connecting.ConnectOptions = partial(connecting.ConnectOptions, idle_timeout_ms=0)  # type: ignore[attr-defined]
     module._refuse_finished = lambda state, part, store: None
-    real = module._Attempt.decide
+    real = module._PartAttempt.decide
 
     def decide(self: Any, state: Any, *more: Any) -> Any:
         mine = state.decided.get((self._part.epoch, self._part.part))
@@ -388,7 +388,7 @@ def _ignore_others(module: ModuleType) -> None:
             return None
         return real(self, replace(state, decided={}), *more)
 
-    module._Attempt.decide = decide
+    module._PartAttempt.decide = decide
 
 
 CHANGES: Final[dict[str, Callable[[ModuleType], None]]] = {

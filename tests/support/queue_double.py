@@ -11,7 +11,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import ULong
 from acquit.spark.parsing import read_message
-from acquit.spark.spool import Outcome, Part, Received, Result
+from acquit.spark.spool import DrainedDelivery, Outcome, Part, Result
 
 BROKER = UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
 
@@ -89,7 +89,7 @@ def sequence_of(payload: bytes) -> int:
 
 
 class Delivered(NamedTuple):
-    """A `Received`."""
+    """A `DrainedDelivery`."""
 
     payload: bytes
 
@@ -106,7 +106,7 @@ class DrainDouble:
         self.exhausted = False
         self.broker_id = queue.broker_id
 
-    def receive(self, rows_max: int) -> Sequence[Received]:
+    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
         count = min(rows_max, self.chunk)
         found = self._queue.older(self._until)[:count]
         for payload in found:
@@ -115,7 +115,7 @@ class DrainDouble:
         self.exhausted = not found
         return [Delivered(payload) for payload in found]
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
         for outcome, messages in outcomes.items():
             for received in messages:
                 self._held.remove(received.payload)

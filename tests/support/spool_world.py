@@ -24,7 +24,7 @@ from acquit.errors import SpoolError, SpoolFenced
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
 from acquit.spark.columns import MessageColumns
-from acquit.spark.spool import Outcome, Part, Poison, Received, RetentionOptions, Spool, SpoolStore, StoreDoubt
+from acquit.spark.spool import DrainedDelivery, Outcome, Part, Poison, RetentionOptions, Spool, SpoolStore, StoreDoubt
 from tests.support.baton import Actor, Killed
 from tests.support.queue_double import plain
 
@@ -105,7 +105,7 @@ class _Link:
         self.broker_id = None if world.faults.foreign else BROKER
         world.links.append(self)
 
-    def receive(self, rows_max: int) -> Sequence[Received]:
+    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
         self._actor.pause()
         if self.lost:
             self.exhausted = False
@@ -117,7 +117,7 @@ class _Link:
         self.exhausted = not found
         return found
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
         # One turn for each: a restart may come in the middle.
         for outcome, message in [(outcome, one) for outcome, messages in outcomes.items() for one in messages]:
             self._actor.pause()

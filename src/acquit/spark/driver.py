@@ -43,7 +43,7 @@ from uuid import uuid4
 from acquit.errors import SpoolDamaged, SpoolFenced
 from acquit.spark.metrics import SourceMetrics
 from acquit.spark.source_options import MESSAGES_MAX, SourceOptions
-from acquit.spark.spool import Held, LogState, Part, Spool
+from acquit.spark.spool import HeldFiles, LogState, Part, Spool
 
 logger = logging.getLogger("acquit.spark")
 
@@ -113,7 +113,7 @@ class _Patience:
         self.pause_s, self.idle_until, self.vain = _BACKOFF_FIRST_S, 0.0, 0
 
 
-class Driver:
+class StreamDriver:
     """Planner of epochs in a run of a query, in the process that Spark keeps for the source. `clock` is in seconds."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Driver:
         """Epochs that the spool holds as this run begins, and how many parts each had: a query that takes a spool over
         from a lost one must give them out before anything else."""
         self._stale = 0
-        self._held: Held | None = None
+        self._held: HeldFiles | None = None
         self._weighed = LogState(decided={})
         self._unacknowledged = 0
         self._weighed_until = 0.0

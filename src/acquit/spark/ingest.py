@@ -42,7 +42,7 @@ from acquit.spark.options import FORMAT_NAME
 from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, refuse_connect, session_of
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import Spool, SpoolStatus, Totals, open_store
+from acquit.spark.spool import LogTotals, Spool, SpoolStatus, open_store
 from acquit.spark.spool.places import read_place, refuse_private
 from acquit.spark.table_source import POSTED_DAY, FilesOrder, TableFilesSource
 
@@ -68,7 +68,7 @@ class IngestSummary:
     """Batches with rows."""
     rows: int
     """Put into the table."""
-    taken: Totals
+    taken: LogTotals
     """Taken from the queue by this run: rows, set aside as come again, corrupt, rejected, conflicts."""
     duration_s: float
     spool: SpoolStatus

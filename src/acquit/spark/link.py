@@ -35,7 +35,7 @@ from acquit.protocol.extensions import LAST_SEQUENCE, SEQUENCE
 from acquit.spark.beforehand import check_beforehand
 from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently, portion_filter
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import Outcome, Poison, Received
+from acquit.spark.spool import DrainedDelivery, Outcome, Poison
 from acquit.spark.tracing import load_tracer
 
 logger = logging.getLogger("acquit.spark")
@@ -109,7 +109,7 @@ class QueueDrain:
         self._tracer = None if options.tracer is None else load_tracer(options.tracer)
         self.exhausted = False
 
-    def receive(self, rows_max: int) -> Sequence[Received]:
+    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
         """See `Drain`. Raises EndpointError when the link ends before the first message: then there is a reason."""
         since_ns = 0 if self._tracer is None else time.time_ns()
         try:
@@ -166,7 +166,7 @@ class QueueDrain:
         for_us = self._received > 0 and self._selector is None
         return not answered or (for_us and (self._receiver.available or 0) > 0)
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
         """See `Drain`: one call and one frame or few for each outcome."""
         try:
             receipts = [

@@ -37,7 +37,7 @@ from pyspark.sql.types import StructType
 from acquit.errors import ConfigurationError
 from acquit.spark.columns import MessageColumns, check_columns
 from acquit.spark.decoding import BodyDecoder
-from acquit.spark.driver import Driver, PlannedPart
+from acquit.spark.driver import PlannedPart, StreamDriver
 from acquit.spark.link import QueueDrain, QueueProbe
 from acquit.spark.metrics import plain
 from acquit.spark.options import FORMAT_NAME
@@ -62,7 +62,7 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(given)
         self._schema = schema
-        self._made: Driver | None = None
+        self._made: StreamDriver | None = None
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -130,11 +130,11 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return reader.select(result.batches, schema)
 
-    def _driver(self) -> Driver:
+    def _driver(self) -> StreamDriver:
         if self._made is None:
             _ = self._columns  # to refuse a wrong schema before anything is done
             spool = Spool(open_store(self._options.spool), self._options.retention)
-            self._made = Driver(self._options, spool, QueueProbe(self._options))
+            self._made = StreamDriver(self._options, spool, QueueProbe(self._options))
         return self._made
 
 

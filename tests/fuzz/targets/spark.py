@@ -34,16 +34,16 @@ from acquit.spark.spool.entries import (
     Checkpoint,
     FloorRaised,
     Forgotten,
+    LogTotals,
     Publication,
     Run,
-    Totals,
     decode_entry,
     decode_run,
     encode_entry,
     encode_run,
 )
 from acquit.spark.spool.identities import Identities
-from acquit.spark.spool.owner import Owner, _encode, read_owner
+from acquit.spark.spool.owner import SpoolOwner, _encode, read_owner
 from acquit.spark.spool.store import SpoolStore
 from tests.fuzz.target import Reader, Target, as_text
 from tests.fuzz.targets.texts import deep_json
@@ -204,7 +204,7 @@ PUBLICATION = Publication(
     nonce="n",
     data="d",
     skipped=((1, 2),),
-    totals=Totals(rows=2),
+    totals=LogTotals(rows=2),
     ended=True,
     written_at_ms=5,
     crc=7,
@@ -218,7 +218,7 @@ ENTRIES = (
         floor=1,
         runs=(Run(name="r", count=2, oldest_ms=1, newest_ms=2),),
         decided=(PUBLICATION,),
-        totals=Totals(),
+        totals=LogTotals(),
         forgotten=Forgotten(),
     ),
 )
@@ -287,7 +287,7 @@ TARGETS = (
         spool_owner,
         ("spark.spool.owner",),
         (SpoolDamaged, SpoolVersionUnsupported),
-        (_encode(Owner(query="q", spool="s", previous=("p",), begins_after=4)),),
+        (_encode(SpoolOwner(query="q", spool="s", previous=("p",), begins_after=4)),),
         words=JSON_WORDS,
         long=deep_json(),
     ),

@@ -13,9 +13,9 @@ import pytest
 
 from acquit.errors import SpoolDamaged, SpoolFenced, SpoolNotShared, SpoolOwned
 from acquit.spark.columns import MessageColumns
-from acquit.spark.driver import Driver, Offset, spread
+from acquit.spark.driver import Offset, StreamDriver, spread
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import FolderStore, Poison, Received, Spool, attempt
+from acquit.spark.spool import DrainedDelivery, FolderStore, Poison, Spool, attempt
 from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
 from tests.support.queue_double import BROKER, DrainDouble, QueueDouble, bodies, posting, sequence_of
 
@@ -56,7 +56,7 @@ class Query:
         self.queue = queue
         self.probe = ProbeDouble(queue, tells=tells)
         self.slept: list[float] = []
-        self.driver = Driver(
+        self.driver = StreamDriver(
             self.options, Spool(FolderStore(root)), self.probe, clock=lambda: self.now, sleep=self.slept.append
         )
         self.workers = Spool(FolderStore(root))
@@ -254,7 +254,7 @@ def test_available_now_does_not_chase_a_trickle_that_leaves_no_time_to_see_the_e
     class Trickle(DrainDouble):
         """Newer ones go on coming, one by one, until the time is up, and a consumer elsewhere takes most of them."""
 
-        def receive(self, rows_max: int) -> Sequence[Received]:
+        def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
             if self._held and sequence_of(self._held[-1]) > 5:
                 return []
             if not self._queue.available:
@@ -436,7 +436,7 @@ class Several(Query):
             {"url": "amqp://localhost", "addresses": ",".join(queues), "spool": str(root), "parts": "2"} | options
         )
         self.queues = queues
-        self.driver = Driver(self.options, Spool(FolderStore(root)), self, clock=lambda: self.now)
+        self.driver = StreamDriver(self.options, Spool(FolderStore(root)), self, clock=lambda: self.now)
         self.tells = tells
 
     def available(self, address: str) -> int | None:

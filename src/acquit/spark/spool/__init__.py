@@ -29,8 +29,8 @@ from uuid import uuid4
 
 from acquit.errors import SpoolNotShared, SpoolOwned, SpoolUnfit
 from acquit.spark.spool.attempt import MissingIdentity, Part, Poison, Result, acknowledgement_name, take_part
-from acquit.spark.spool.drain import Drain, Identified, MessageReader, Received, Rows
-from acquit.spark.spool.entries import Forgotten, Totals
+from acquit.spark.spool.drain import Drain, DrainedDelivery, Identified, MessageReader, Rows
+from acquit.spark.spool.entries import Forgotten, LogTotals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
 from acquit.spark.spool.log import Log, LogState
@@ -40,17 +40,18 @@ from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
 
 __all__ = [
     "Drain",
+    "DrainedDelivery",
     "FolderStore",
     "Forgotten",
-    "Held",
+    "HeldFiles",
     "Identified",
     "LogState",
+    "LogTotals",
     "MessageReader",
     "MissingIdentity",
     "Outcome",
     "Part",
     "Poison",
-    "Received",
     "Result",
     "RetentionOptions",
     "Rows",
@@ -58,7 +59,6 @@ __all__ = [
     "SpoolStatus",
     "SpoolStore",
     "StoreDoubt",
-    "Totals",
     "open_store",
 ]
 
@@ -74,7 +74,7 @@ class SpoolStatus:
 
     query: str | None
     floor: int
-    totals: Totals
+    totals: LogTotals
     published: int
     """Parts above the floor that are published and may be replayed."""
     unacknowledged: int
@@ -87,7 +87,7 @@ class SpoolStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldFiles:
     """Data files that are there now, of finished epochs too until they are cleaned away."""
 
     files: int
@@ -201,11 +201,11 @@ class Spool:
         """Replay or drain `part`: see `spool.attempt.take_part`."""
         return take_part(self._store, self._log, part, connect, reader, self._now_ms)
 
-    def held(self) -> Held:
+    def held(self) -> HeldFiles:
         """Return what lies in data files, by one listing. For reports while a query runs."""
         sizes = self._store.sizes("data")
         epochs = [epoch for name in sizes if (epoch := number_of(name)) is not None]
-        return Held(files=len(sizes), bytes=sum(sizes.values()), oldest_epoch=min(epochs, default=None))
+        return HeldFiles(files=len(sizes), bytes=sum(sizes.values()), oldest_epoch=min(epochs, default=None))
 
     def unacknowledged(self, state: LogState) -> int:
         """Parts in `state` that may be replayed and whose settlements are not all known to have been taken: one

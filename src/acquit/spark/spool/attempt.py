@@ -32,8 +32,8 @@ import pyarrow as pa
 
 from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
 from acquit.spark.spool.data import decode_batches, encode_batches, spans, without
-from acquit.spark.spool.drain import Drain, Identified, MessageReader, Received
-from acquit.spark.spool.entries import Publication, Totals
+from acquit.spark.spool.drain import Drain, DrainedDelivery, Identified, MessageReader
+from acquit.spark.spool.entries import LogTotals, Publication
 from acquit.spark.spool.identities import U8, UNKNOWN, Identities, Mask, Outcome, join
 from acquit.spark.spool.log import Log, LogState
 from acquit.spark.spool.store import SpoolStore
@@ -100,7 +100,7 @@ def take_part(
         return replay(store, decided)
     drain = connect()
     try:
-        attempt = _Attempt(part, reader, drain.broker_id, *_drain(drain, part, reader))
+        attempt = _PartAttempt(part, reader, drain.broker_id, *_drain(drain, part, reader))
         attempt.look_up(state)
         attempt.make_rows(store)
         state = log.append(lambda latest: attempt.decide(latest, store, now_ms))
@@ -154,14 +154,14 @@ class _Drained:
     """Messages that were drained, in their order."""
 
     def __init__(self) -> None:
-        self.received: list[Received] = []
+        self.received: list[DrainedDelivery] = []
         self.messages: list[object] = []
         self.named: list[bool] = []
         """True for each message that has an identity."""
         self.names_posting: list[bool] = []
         self._identities: list[Identities] = []
 
-    def add(self, received: Sequence[Received], identified: Identified, rows: Sequence[int]) -> None:
+    def add(self, received: Sequence[DrainedDelivery], identified: Identified, rows: Sequence[int]) -> None:
         """Add these rows of what was received."""
         keys, contents = identified.keys, identified.contents
         named = [keys[row] is not None for row in rows]
@@ -199,7 +199,7 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
     return drained, newer > 0
 
 
-class _Attempt:
+class _PartAttempt:
     """Drained messages of a part, and what is known of them. Arrays are over these messages, in their order."""
 
     def __init__(
@@ -294,7 +294,7 @@ class _Attempt:
             data=self._data if len(kept) else None,
             crc=self._crc if len(kept) else None,
             skipped=spans(np.flatnonzero(skipped).tolist()) if len(kept) else (),
-            totals=Totals(
+            totals=LogTotals(
                 rows=len(kept),
                 set_aside=int(again.sum()),
                 corrupt=int(self._corrupt[kept].sum()),
@@ -312,7 +312,7 @@ class _Attempt:
             ).sort(),
         )
 
-    def answers(self) -> dict[Outcome, list[Received]]:
+    def answers(self) -> dict[Outcome, list[DrainedDelivery]]:
         """Return what to settle, by outcome, once published."""
         received, outcomes = self._drained.received, self._outcomes()
         found = {one: np.flatnonzero(outcomes == one).tolist() for one in Outcome}

@@ -18,7 +18,7 @@ import pyarrow as pa
 from acquit.spark.spool.identities import Outcome
 
 
-class Received(Protocol):
+class DrainedDelivery(Protocol):
     """Unsettled delivery, of the drain that gave it."""
 
     @property
@@ -37,10 +37,10 @@ class Drain(Protocol):
     def exhausted(self) -> bool:
         """True if the queue had nothing more as `receive` returned nothing; else time was up, or the link was lost."""
 
-    def receive(self, rows_max: int) -> Sequence[Received]:
+    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
         """Return at least one message, or none at the end of the queue, of the time, or of the link."""
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
         """Settle these and wait for the answers. False when any answer is missing: they may come again."""
 
     def detach(self) -> None:

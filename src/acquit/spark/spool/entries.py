@@ -30,7 +30,7 @@ Span: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class LogTotals:
     """Totals of what the whole log published, in messages. They never fall."""
 
     rows: int = 0
@@ -46,13 +46,13 @@ class Totals:
     unidentified: int = 0
     """Rows without identity (`missingIdentity = at-least-once`)."""
 
-    def __add__(self, other: Totals) -> Totals:
+    def __add__(self, other: LogTotals) -> LogTotals:
         mine, theirs = asdict(self), asdict(other)
-        return Totals(**{name: mine[name] + theirs[name] for name in mine})
+        return LogTotals(**{name: mine[name] + theirs[name] for name in mine})
 
-    def __sub__(self, other: Totals) -> Totals:
+    def __sub__(self, other: LogTotals) -> LogTotals:
         mine, theirs = asdict(self), asdict(other)
-        return Totals(**{name: mine[name] - theirs[name] for name in mine})
+        return LogTotals(**{name: mine[name] - theirs[name] for name in mine})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Publication:
     """Name of the data file; None when there are no rows."""
     skipped: tuple[Span, ...]
     """Rows of the data file that an earlier entry names, in spans: written before that was known."""
-    totals: Totals
+    totals: LogTotals
     """Totals of this publication alone."""
     ended: bool
     """The queue had nothing more for this part, or it met messages newer than an AvailableNow run wants."""
@@ -116,7 +116,7 @@ class Checkpoint:
     """Oldest first."""
     decided: tuple[Publication, ...]
     """Above the floor: they may still be replayed. Their identities are in the runs."""
-    totals: Totals
+    totals: LogTotals
     forgotten: Forgotten
 
 
@@ -210,5 +210,5 @@ def _checkpoint(fields: Mapping[str, object]) -> Checkpoint:
     return Checkpoint(**{**fields, **changed})  # type: ignore[arg-type]  # as above
 
 
-def _totals(fields: object) -> Totals:
-    return Totals(**cast("dict[str, int]", fields))
+def _totals(fields: object) -> LogTotals:
+    return LogTotals(**cast("dict[str, int]", fields))

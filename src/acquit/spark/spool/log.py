@@ -40,9 +40,9 @@ from acquit.spark.spool.entries import (
     Entry,
     FloorRaised,
     Forgotten,
+    LogTotals,
     Publication,
     Run,
-    Totals,
     decode_entry,
     decode_run,
     encode_entry,
@@ -90,7 +90,7 @@ class LogState:
     checkpoint_nonce: str = ""
     """Nonce of the last checkpoint; "" before the first."""
     entries_since_checkpoint: int = 0
-    totals: Totals = field(default_factory=Totals)
+    totals: LogTotals = field(default_factory=LogTotals)
     forgotten: Forgotten = field(default_factory=Forgotten)
 
     def outcomes(self, wanted: Identities) -> tuple[U8, Mask]:

@@ -28,7 +28,7 @@ SOURCE = "source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class SpoolOwner:
     """Owner of a spool, as its files say together."""
 
     query: str | None
@@ -41,7 +41,7 @@ class Owner:
     """Queries that it belonged to, oldest first."""
 
 
-def read_owner(store: SpoolStore) -> Owner | None:
+def read_owner(store: SpoolStore) -> SpoolOwner | None:
     """None when nobody has come yet. Raises SpoolDamaged when a file is not ours."""
     owner = _read(store, OWNER)
     if owner is None or owner.query is not None:
@@ -50,7 +50,7 @@ def read_owner(store: SpoolStore) -> Owner | None:
     return owner if heir is None else heir
 
 
-def claim(store: SpoolStore, query: str) -> Owner:
+def claim(store: SpoolStore, query: str) -> SpoolOwner:
     """Make `query` the owner if there is none; raise SpoolOwned if there is another."""
     for _ in range(3):
         owner = read_owner(store)
@@ -68,10 +68,10 @@ def claim(store: SpoolStore, query: str) -> Owner:
                 "kept for a query with a new checkpoint: this one must not go on"
             )
         if owner is None:
-            name, fresh = OWNER, Owner(query=query, spool=uuid4().hex)
+            name, fresh = OWNER, SpoolOwner(query=query, spool=uuid4().hex)
         else:
             name = _heir_name(owner)
-            fresh = Owner(query=query, spool=owner.spool, begins_after=owner.begins_after, previous=owner.previous)
+            fresh = SpoolOwner(query=query, spool=owner.spool, begins_after=owner.begins_after, previous=owner.previous)
         try:
             store.put_if_absent(name, _encode(fresh))
         except StoreDoubt:
@@ -107,7 +107,7 @@ def claim_source(store: SpoolStore, source: int) -> None:
     raise SpoolDamaged(f"spool {store.place}: cannot create the file `{SOURCE}`")
 
 
-def give_up(store: SpoolStore, begins_after: int) -> Owner:
+def give_up(store: SpoolStore, begins_after: int) -> SpoolOwner:
     """Give the spool to the query that comes next, which begins after that epoch. No query may be running on it.
 
     Whose it was is forgotten where the file cannot be read. Raises SpoolOwned when a query claims it at that moment.
@@ -117,7 +117,7 @@ def give_up(store: SpoolStore, begins_after: int) -> Owner:
     except SpoolDamaged:
         owner = None
     previous = () if owner is None else (*owner.previous, *([] if owner.query is None else [owner.query]))
-    free = Owner(query=None, spool=uuid4().hex, begins_after=begins_after, previous=previous)
+    free = SpoolOwner(query=None, spool=uuid4().hex, begins_after=begins_after, previous=previous)
     # Killed in between, it belongs to nobody, and this can be done again.
     store.remove(OWNER)
     store.remove(SOURCE)
@@ -143,11 +143,11 @@ def _source_line(source: int | None) -> bytes:
     return f"{source}\n".encode()
 
 
-def _heir_name(owner: Owner) -> str:
+def _heir_name(owner: SpoolOwner) -> str:
     return f"{OWNER}-{owner.spool}"
 
 
-def _read(store: SpoolStore, name: str) -> Owner | None:
+def _read(store: SpoolStore, name: str) -> SpoolOwner | None:
     data = store.get(name)
     if data is None:
         return None
@@ -158,7 +158,7 @@ def _read(store: SpoolStore, name: str) -> Owner | None:
                 f"spool {store.place}: spool format {fields['format']}; this version of acquit reads format {FORMAT}"
             )
         query = fields["query"]
-        return Owner(
+        return SpoolOwner(
             query=None if query is None else str(query),
             spool=str(fields["spool"]),
             begins_after=int(fields.get("begins_after", 0)),
@@ -168,7 +168,7 @@ def _read(store: SpoolStore, name: str) -> Owner | None:
         raise SpoolDamaged(f"spool {store.place}: the file `{name}` is not ours: {error}") from error
 
 
-def _encode(owner: Owner) -> bytes:
+def _encode(owner: SpoolOwner) -> bytes:
     return json.dumps(
         {
             "acquit": "spool",

@@ -30,7 +30,7 @@ from acquit.spark.spool.housekeeping import RetentionOptions, write_checkpoint
 from acquit.spark.spool.log import Log
 from acquit.spark.spool.owner import OWNER, give_up
 from acquit.spark.spool.store import SpoolStore
-from acquit.spark.spool.verify import Damage, LenientLog, Verification, verify
+from acquit.spark.spool.verify import Damage, LenientLog, SpoolVerification, verify
 
 _CHECKPOINTS_MAX: Final = 100
 _FOR_EVER: Final = RetentionOptions(identity_retention_ms=1 << 60, identity_limit=1 << 60)
@@ -117,7 +117,7 @@ def _finishes(options: RepairOptions) -> bool:
 
 
 def _plan_take_over(
-    store: SpoolStore, found: Verification, left: Sequence[Damage], take_over: TakeOver
+    store: SpoolStore, found: SpoolVerification, left: Sequence[Damage], take_over: TakeOver
 ) -> Iterator[Action]:
     log = next((one for one in left if one.name.startswith("log/") or one.run is not None), None)
     if log is not None:

@@ -25,7 +25,7 @@ from acquit.spark.spool.entries import Publication, Run, decode_run
 from acquit.spark.spool.housekeeping import forget_run, number_of
 from acquit.spark.spool.identities import NONE, Identities
 from acquit.spark.spool.log import Log, LogState, slot_name
-from acquit.spark.spool.owner import OWNER, SOURCE, Owner, read_owner
+from acquit.spark.spool.owner import OWNER, SOURCE, SpoolOwner, read_owner
 from acquit.spark.spool.store import TEMPORARY_SUFFIX, SpoolStore
 
 FOLDERS: Final = ("log", "checkpoints", "data", "identities", "plans", "acknowledged", "probes")
@@ -45,10 +45,10 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class SpoolVerification:
     """Findings of a verification."""
 
-    owner: Owner | None
+    owner: SpoolOwner | None
     state: LogState
     next_slot: int
     """Number at which the log ends, or can no longer be read."""
@@ -65,7 +65,7 @@ class Verification:
     """Files of attempts that are under way, or were when their process died: leftovers if no query is running."""
 
 
-def verify(store: SpoolStore) -> Verification:
+def verify(store: SpoolStore) -> SpoolVerification:
     """Look at every file. Raises SpoolError when the store cannot be read."""
     for _ in range(_LOOKS_MAX):
         found = _look(store)
@@ -86,7 +86,7 @@ class LogReading:
     damage: list[Damage] = field(default_factory=list)
 
 
-def _look(store: SpoolStore) -> Verification:
+def _look(store: SpoolStore) -> SpoolVerification:
     files = {folder: store.names(folder) for folder in FOLDERS}
     top = store.names("")
     log = _look_at_log(store)
@@ -104,7 +104,7 @@ def _look(store: SpoolStore) -> Verification:
             if problem:
                 damage.append(_lost_rows(publication, problem))
     leftovers, unpublished = _beside(files, log, top, owner)
-    return Verification(
+    return SpoolVerification(
         owner=owner,
         state=log.state,
         next_slot=log.next_slot,
@@ -235,7 +235,7 @@ def _after_place(store: SpoolStore, error: SpoolDamaged) -> str:
 
 
 def _beside(
-    files: dict[str, list[str]], log: LogReading, top: list[str], owner: Owner | None
+    files: dict[str, list[str]], log: LogReading, top: list[str], owner: SpoolOwner | None
 ) -> tuple[list[str], list[str]]:
     """Files that the log does not name: those nobody will ask for, and those of attempts that may be under way."""
     state = log.state

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
 from acquit.spark.columns import MessageColumns
-from acquit.spark.spool import FolderStore, MissingIdentity, Outcome, Poison, Received, Result, Spool
+from acquit.spark.spool import DrainedDelivery, FolderStore, MissingIdentity, Outcome, Poison, Result, Spool
 from acquit.spark.spool import attempt as attempt_module
 from tests.support.queue_double import DrainDouble, QueueDouble, bodies, part, plain, posting
 
@@ -323,13 +323,13 @@ def test_a_field_that_names_messages_comes_before_the_sequence(spool: Spool) -> 
 
 def test_a_link_that_is_lost_between_lots(spool: Spool) -> None:
     class Lost(DrainDouble):
-        def receive(self, rows_max: int) -> Sequence[Received]:
+        def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
             if self._held:
                 self.detach()
                 return []
             return super().receive(rows_max)
 
-        def settle(self, outcomes: Mapping[Outcome, Sequence[Received]]) -> bool:
+        def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
             return False
 
     queue = QueueDouble(*(plain(number) for number in range(1, 6)))

@@ -11,9 +11,9 @@ from acquit.spark.spool.entries import (
     Checkpoint,
     FloorRaised,
     Forgotten,
+    LogTotals,
     Publication,
     Run,
-    Totals,
     decode_entry,
     decode_run,
     encode_entry,
@@ -27,7 +27,7 @@ PUBLICATION = Publication(
     nonce="abc",
     data="data/7-1-abc.arrow",
     skipped=((0, 2), (5, 6)),
-    totals=Totals(rows=3, set_aside=3, corrupt=1, conflicts=1),
+    totals=LogTotals(rows=3, set_aside=3, corrupt=1, conflicts=1),
     ended=True,
     written_at_ms=1_700_000_000_000,
     identities=Identities.of([b"a"], [b"1"]),
@@ -37,7 +37,7 @@ CHECKPOINT = Checkpoint(
     floor=6,
     runs=(Run(name="40-n-0", count=9, oldest_ms=1, newest_ms=2),),
     decided=(PUBLICATION,),
-    totals=Totals(rows=10),
+    totals=LogTotals(rows=10),
     forgotten=Forgotten(count=4, newest_ms=5, by_limit=2),
 )
 
@@ -84,4 +84,4 @@ def test_runs_are_mapped_not_copied() -> None:
 
 
 def test_totals_add_up() -> None:
-    assert Totals(rows=3, set_aside=1) + Totals(rows=2) - Totals(rows=1) == Totals(rows=4, set_aside=1)
+    assert LogTotals(rows=3, set_aside=1) + LogTotals(rows=2) - LogTotals(rows=1) == LogTotals(rows=4, set_aside=1)

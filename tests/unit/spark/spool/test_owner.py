@@ -8,7 +8,7 @@ import pytest
 
 from acquit.errors import SpoolOwned
 from acquit.spark.spool import FolderStore, StoreDoubt
-from acquit.spark.spool.owner import Owner, claim, claim_source, give_up, read_owner
+from acquit.spark.spool.owner import SpoolOwner, claim, claim_source, give_up, read_owner
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_nobody_owns_what_nobody_came_to(store: FolderStore) -> None:
 def test_a_spool_that_was_given_up_goes_to_who_comes_first_and_not_back(store: FolderStore) -> None:
     first = claim(store, "query-1")
     free = give_up(store, 12)
-    assert free == Owner(query=None, spool=free.spool, begins_after=12, previous=("query-1",))
+    assert free == SpoolOwner(query=None, spool=free.spool, begins_after=12, previous=("query-1",))
     assert read_owner(store) == free and free.spool != first.spool
     with pytest.raises(SpoolOwned, match="was taken from the query query-1 with `acquit spool repair --take-over`"):
         claim(store, "query-1")

@@ -11,7 +11,7 @@ import pytest
 from acquit.spark.columns import MessageColumns
 from acquit.spark.spool import FolderStore, RetentionOptions, Spool, attempt
 from acquit.spark.spool.owner import claim, give_up
-from acquit.spark.spool.verify import Verification, verify
+from acquit.spark.spool.verify import SpoolVerification, verify
 from tests.support.queue_double import QueueDouble, part, posting
 
 READER = MessageColumns("queue")
@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def look(root: Path) -> Verification:
+def look(root: Path) -> SpoolVerification:
     return verify(FolderStore(root))
 
 
