@@ -67,14 +67,14 @@ class Task(threading.Thread):
 
     def _write(self, batch: int) -> None:
         from acquit.spark.sink.options import SinkOptions
-        from acquit.spark.sink.poster import Origin
+        from acquit.spark.sink.poster import TaskOrigin
         from acquit.spark.sink.writers import write_rows
 
         options = SinkOptions.parse({"url": self._url, "address": f"q{self.partition}", "maxInFlight": "100"})
         for _ in range(ATTEMPTS_MAX):
             ends = self._rng.randrange(ROWS) if self._rng.random() < 0.5 else ROWS
             try:
-                result = write_rows(options, Origin("query", batch, self.partition), self._rows(batch, ends))
+                result = write_rows(options, TaskOrigin("query", batch, self.partition), self._rows(batch, ends))
             except (CutOff, AcquitError):
                 continue
             assert result.suppressed is not None

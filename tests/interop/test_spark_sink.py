@@ -35,7 +35,7 @@ def given(foreign: ForeignBroker, monkeypatch: pytest.MonkeyPatch, address: str)
 
 def write(given: dict[str, str], *, ends: int = ROWS, **options: str) -> object:
     from acquit.spark.sink.options import SinkOptions
-    from acquit.spark.sink.poster import Origin
+    from acquit.spark.sink.poster import TaskOrigin
     from acquit.spark.sink.writers import write_rows
 
     def rows() -> Iterator[object]:
@@ -44,7 +44,7 @@ def write(given: dict[str, str], *, ends: int = ROWS, **options: str) -> object:
                 raise InterruptedError
             yield pa.RecordBatch.from_pydict({"body": TEXTS[begin : begin + 50]})
 
-    return write_rows(SinkOptions.parse(given | options), Origin("query", 7, 0), rows())
+    return write_rows(SinkOptions.parse(given | options), TaskOrigin("query", 7, 0), rows())
 
 
 def bodies(foreign: ForeignBroker, given: dict[str, str]) -> list[object]:

@@ -278,14 +278,14 @@ def _change_delta(module: ModuleType) -> None:
 
 
 def _change_poster(module: ModuleType) -> None:
-    real = module.Poster._take_oldest
+    real = module.SinkPoster._take_oldest
 
     def take_oldest(self: Any) -> None:
         real(self)
         if self._pending:
             pass_point(_Task.folder, "posting")
 
-    module.Poster._take_oldest = take_oldest
+    module.SinkPoster._take_oldest = take_oldest
 
 
 def _change_writers(module: ModuleType) -> None:

@@ -35,7 +35,7 @@ from acquit.protocol.codec import encode
 from acquit.protocol.sections import PropertyIndex, Sections, map_value
 from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
 from acquit.spark.options import FORMAT_NAME
-from acquit.spark.parsing import NoColumnHoldsIt, ReadMessage, Row, corrupt_row, parse, read_message, try_to
+from acquit.spark.parsing import NoColumnHoldsIt, ParsedRow, ReadMessage, corrupt_row, parse, read_message, try_to
 from acquit.spark.plain import Lot, Mask, Places, identify_plain, read_lot
 from acquit.spark.spool.drain import Identified, Rows
 
@@ -44,7 +44,7 @@ _TIME: Final = pa.timestamp("us", "UTC")
 _MAP: Final = pa.map_(pa.string(), pa.string())
 
 
-class Field(NamedTuple):
+class SourceColumn(NamedTuple):
     """A column of the source."""
 
     name: str
@@ -56,38 +56,46 @@ class Field(NamedTuple):
 
 
 FIELDS: Final = (
-    Field("message_id", "STRING", _TEXT, "message-id; a uuid in its usual form, a number in decimal, binary in hex"),
-    Field("sequence", "BIGINT", pa.int64(), "the acquit broker's number for the posting; null from other brokers"),
-    Field("correlation_id", "STRING", _TEXT, "correlation-id, written as message_id is"),
-    Field("subject", "STRING", _TEXT, "subject"),
-    Field("address", "STRING", _TEXT, "the property `to`, or the address that was read where it is absent"),
-    Field("queue", "STRING", _TEXT, "the address that was read, as the option names it"),
-    Field("content_type", "STRING", _TEXT, "content-type"),
-    Field("application_properties", "MAP<STRING, STRING>", _MAP, "values as text, see below"),
-    Field(
+    SourceColumn(
+        "message_id", "STRING", _TEXT, "message-id; a uuid in its usual form, a number in decimal, binary in hex"
+    ),
+    SourceColumn(
+        "sequence", "BIGINT", pa.int64(), "the acquit broker's number for the posting; null from other brokers"
+    ),
+    SourceColumn("correlation_id", "STRING", _TEXT, "correlation-id, written as message_id is"),
+    SourceColumn("subject", "STRING", _TEXT, "subject"),
+    SourceColumn("address", "STRING", _TEXT, "the property `to`, or the address that was read where it is absent"),
+    SourceColumn("queue", "STRING", _TEXT, "the address that was read, as the option names it"),
+    SourceColumn("content_type", "STRING", _TEXT, "content-type"),
+    SourceColumn("application_properties", "MAP<STRING, STRING>", _MAP, "values as text, see below"),
+    SourceColumn(
         "annotations",
         "MAP<STRING, STRING>",
         _MAP,
         "message annotations, values as text; without those that are `sequence` and `posted_at`",
     ),
-    Field("delivery_count", "BIGINT", pa.int64(), "failed attempts before the one that was taken"),
-    Field("redelivered", "BOOLEAN", pa.bool_(), "delivery_count > 0, or an acquit broker says it was acquired before"),
-    Field("posted_at", "TIMESTAMP", _TIME, "when the acquit broker took it; null from other brokers"),
-    Field("created_at", "TIMESTAMP", _TIME, "creation-time, the producer's clock"),
-    Field("body", "BINARY", pa.binary(), "the content; text as UTF-8; maps, lists and numbers as JSON"),
-    Field("body_type", "STRING", _TEXT, "what the body was: data, string, binary, value or sequence; null for none"),
-    Field("corrupt", "BINARY", pa.binary(), "the whole message, if it could not be parsed"),
-    Field("durable", "BOOLEAN", pa.bool_(), "whether the producer said so", 2),
-    Field("priority", "INT", pa.int32(), "0 to 255; 4 where the producer said nothing", 2),
-    Field("ttl_ms", "BIGINT", pa.int64(), "what was left of the time to live, in milliseconds", 2),
-    Field("user_id", "BINARY", pa.binary(), "user-id", 2),
-    Field("reply_to", "STRING", _TEXT, "reply-to", 2),
-    Field("content_encoding", "STRING", _TEXT, "content-encoding", 2),
-    Field("expires_at", "TIMESTAMP", _TIME, "absolute-expiry-time", 2),
-    Field("group_id", "STRING", _TEXT, "group-id", 2),
-    Field("group_sequence", "BIGINT", pa.int64(), "group-sequence", 2),
-    Field("reply_to_group_id", "STRING", _TEXT, "reply-to-group-id", 2),
-    Field(
+    SourceColumn("delivery_count", "BIGINT", pa.int64(), "failed attempts before the one that was taken"),
+    SourceColumn(
+        "redelivered", "BOOLEAN", pa.bool_(), "delivery_count > 0, or an acquit broker says it was acquired before"
+    ),
+    SourceColumn("posted_at", "TIMESTAMP", _TIME, "when the acquit broker took it; null from other brokers"),
+    SourceColumn("created_at", "TIMESTAMP", _TIME, "creation-time, the producer's clock"),
+    SourceColumn("body", "BINARY", pa.binary(), "the content; text as UTF-8; maps, lists and numbers as JSON"),
+    SourceColumn(
+        "body_type", "STRING", _TEXT, "what the body was: data, string, binary, value or sequence; null for none"
+    ),
+    SourceColumn("corrupt", "BINARY", pa.binary(), "the whole message, if it could not be parsed"),
+    SourceColumn("durable", "BOOLEAN", pa.bool_(), "whether the producer said so", 2),
+    SourceColumn("priority", "INT", pa.int32(), "0 to 255; 4 where the producer said nothing", 2),
+    SourceColumn("ttl_ms", "BIGINT", pa.int64(), "what was left of the time to live, in milliseconds", 2),
+    SourceColumn("user_id", "BINARY", pa.binary(), "user-id", 2),
+    SourceColumn("reply_to", "STRING", _TEXT, "reply-to", 2),
+    SourceColumn("content_encoding", "STRING", _TEXT, "content-encoding", 2),
+    SourceColumn("expires_at", "TIMESTAMP", _TIME, "absolute-expiry-time", 2),
+    SourceColumn("group_id", "STRING", _TEXT, "group-id", 2),
+    SourceColumn("group_sequence", "BIGINT", pa.int64(), "group-sequence", 2),
+    SourceColumn("reply_to_group_id", "STRING", _TEXT, "reply-to-group-id", 2),
+    SourceColumn(
         "exact",
         "BINARY",
         pa.binary(),
@@ -135,7 +143,7 @@ _ID_MAPS: Final = {
 T = TypeVar("T")
 IdentityFinder: TypeAlias = Callable[[Sections], object]
 
-assert Row._fields == tuple(_FILE_SCHEMA.names)
+assert ParsedRow._fields == tuple(_FILE_SCHEMA.names)
 
 
 def identity_finder(field: str) -> IdentityFinder:
@@ -246,7 +254,7 @@ class MessageColumns:
                 message = read_message(message, broker_id)
             assert isinstance(message, ReadMessage)
             row = self._try_parse(message, broker_id)
-            if not isinstance(row, Row):
+            if not isinstance(row, ParsedRow):
                 corrupt[start + number] = row
                 row = corrupt_row(message.payload, self.address, message.sequence)
             rows.append(row)
@@ -261,11 +269,11 @@ class MessageColumns:
         lot = read_lot([message for message in messages if type(message) is bytes])
         numbers, examples = lot.patterns()
         read = [self._try_parse(read_message(lot.payload(row), broker_id), broker_id) for row in examples.tolist()]
-        good = np.array([isinstance(row, Row) for row in read], np.bool_)[numbers]
+        good = np.array([isinstance(row, ParsedRow) for row in read], np.bool_)[numbers]
         alike[alike] = good
-        return alike, _batch_like([row for row in read if isinstance(row, Row)], lot, good, numbers)
+        return alike, _batch_like([row for row in read if isinstance(row, ParsedRow)], lot, good, numbers)
 
-    def _try_parse(self, message: ReadMessage, broker_id: UUID | None) -> Row | str:
+    def _try_parse(self, message: ReadMessage, broker_id: UUID | None) -> ParsedRow | str:
         """Return the row of a message, or the reason why it has none."""
         try:
             if message.damage is not None:
@@ -352,7 +360,7 @@ def whole_message(row: Mapping[str, bytes | None]) -> bytes:
     return head if tail is None else head + (body or b"") + tail
 
 
-def _batch_like(read: Sequence[Row], lot: Lot, good: Mask, numbers: Places) -> pa.RecordBatch:
+def _batch_like(read: Sequence[ParsedRow], lot: Lot, good: Mask, numbers: Places) -> pa.RecordBatch:
     """Return the rows of the `good` plain messages. `read` has the row of one message of each pattern that can be
     parsed, and `numbers` says which pattern each message has."""
     rows = np.flatnonzero(good)

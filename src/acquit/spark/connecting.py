@@ -19,7 +19,7 @@ from acquit.client.options import ConnectOptions
 from acquit.errors import AuthenticationFailed, ConnectionFailed
 from acquit.protocol.extensions import BROKER_ID, PORTION_FILTER
 from acquit.protocol.types import Described, Symbol, UInt, ULong, Value
-from acquit.spark.options import ConnectionOptions
+from acquit.spark.options import SparkConnectionOptions
 
 logger = logging.getLogger("acquit.spark")
 
@@ -32,7 +32,7 @@ _MESSAGE_BYTES_MAX: Final = 1 << 30
 
 
 def connect_patiently(
-    options: ConnectionOptions,
+    options: SparkConnectionOptions,
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,

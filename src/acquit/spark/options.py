@@ -2,7 +2,7 @@
 
 `parse_options` refuses what is missing, wrong or unknown, naming the option, what was given and what is expected,
 before anything runs. The tables are the references that the pages in `docs/` repeat (`default_text` writes a default as
-a user would). `ConnectionOptions` and `CONNECTION_OPTIONS` are what every format needs to reach a broker.
+a user would). `SparkConnectionOptions` and `CONNECTION_OPTIONS` are what every format needs to reach a broker.
 
 **Secrets are never options.** Options are part of the query's plan, which Spark shows, logs and keeps. So a password
 is given by reference (`credential`), and the reference is followed in the task that needs it: ``env:NAME`` reads an
@@ -267,7 +267,7 @@ class SparkAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions(BrokerAccess):
+class SparkConnectionOptions(BrokerAccess):
     """Options for reaching a broker; see `CONNECTION_OPTIONS` for each."""
 
     connect_timeout_ms: int = 30_000

@@ -70,7 +70,7 @@ _PROPERTIES: Final = range(PropertyIndex.REPLY_TO_GROUP_ID + 1)
 """All of them."""
 
 
-class Row(NamedTuple):
+class ParsedRow(NamedTuple):
     """A row of a data file: the message in pieces, and the columns of the source (`spark.columns`)."""
 
     head: bytes
@@ -133,7 +133,7 @@ def read_message(payload: bytes, broker_id: UUID | None) -> ReadMessage:
     return ReadMessage(payload, sections, damage, None if broker_id is None else try_to(lambda: _sequence(sections)))
 
 
-def parse(sections: Sections, address: str, broker_id: UUID | None) -> Row:
+def parse(sections: Sections, address: str, broker_id: UUID | None) -> ParsedRow:
     """The row of a message taken from `address`. Raises DecodeError and NoColumnHoldsIt for a corrupt one."""
     header = _header(sections.header)
     sequence, posted_at, annotations = _annotations(sections, broker_id)
@@ -150,7 +150,7 @@ def parse(sections: Sections, address: str, broker_id: UUID | None) -> Row:
         "annotations": lost_of_map(annotations, Symbol),
         "expires_at": expires_at_ms if expires_at is None else None,
     }
-    return Row(  # the codec has checked the types of the properties
+    return ParsedRow(  # the codec has checked the types of the properties
         head,
         tail,
         id_text(message_id),
@@ -182,11 +182,11 @@ def parse(sections: Sections, address: str, broker_id: UUID | None) -> Row:
     )
 
 
-def corrupt_row(payload: bytes, address: str, sequence: int | None) -> Row:
+def corrupt_row(payload: bytes, address: str, sequence: int | None) -> ParsedRow:
     """The row of a message that `parse` refuses."""
     nothing = None, None
     behind = *nothing, *nothing, *nothing, payload, *_UNKNOWN
-    return Row(payload, None, None, sequence, *nothing, address, None, [], [], *behind)
+    return ParsedRow(payload, None, None, sequence, *nothing, address, None, [], [], *behind)
 
 
 def _annotations(sections: Sections, broker_id: UUID | None) -> tuple[int | None, int | None, Mapping[Value, Value]]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from acquit.errors import ConfigurationError
 from acquit.spark.decoding import BODY_OPTIONS, BodyAs, check_body
-from acquit.spark.options import CONNECTION_OPTIONS, ConnectionOptions, Option, read_choice, read_truth
+from acquit.spark.options import CONNECTION_OPTIONS, Option, SparkConnectionOptions, read_choice, read_truth
 from acquit.spark.spool import Poison
 
 _ADDRESSES_MAX: Final = 1_000
@@ -23,7 +23,7 @@ _POISON: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions(ConnectionOptions):
+class ReadOptions(SparkConnectionOptions):
     """Options of whatever reads queues; see `READ_OPTIONS` for each."""
 
     address: str | None = None
@@ -35,7 +35,7 @@ class ReadOptions(ConnectionOptions):
     poison: Poison = Poison.COLUMN
 
     def __post_init__(self) -> None:
-        ConnectionOptions.__post_init__(self)
+        SparkConnectionOptions.__post_init__(self)
         if self.address is None and not self.addresses:
             raise ConfigurationError("option address is missing: the queue to read; or name several with addresses")
         if self.address is not None and self.addresses:

@@ -52,13 +52,13 @@ def _leaves(footer: pq.FileMetaData) -> list[pa.Field]:
     return [schema.field(path) if path in schema.names else within for path in paths]
 
 
-class _Column(NamedTuple):
+class _ColumnStatistics(NamedTuple):
     nulls: int | None
     least: object
     greatest: object
 
 
-def _column(footer: pq.FileMetaData, number: int) -> _Column:
+def _column(footer: pq.FileMetaData, number: int) -> _ColumnStatistics:
     """Return the statistics of a column over all row groups; None for what one of them does not say."""
     nulls: int | None = 0
     least: list[object] = []
@@ -68,7 +68,7 @@ def _column(footer: pq.FileMetaData, number: int) -> _Column:
         chunk = footer.row_group(group).column(number)
         said = chunk.statistics
         if said is None or not said.has_null_count:
-            return _Column(None, None, None)
+            return _ColumnStatistics(None, None, None)
         nulls += said.null_count
         if said.has_min_max:
             least.append(said.min)
@@ -76,8 +76,8 @@ def _column(footer: pq.FileMetaData, number: int) -> _Column:
         elif said.num_values:
             bounded = False  # its values are too long for a footer
     if not bounded or not least:
-        return _Column(nulls, None, None)
-    return _Column(nulls, min(least), max(greatest))  # type: ignore[type-var]  # all of one type
+        return _ColumnStatistics(nulls, None, None)
+    return _ColumnStatistics(nulls, min(least), max(greatest))  # type: ignore[type-var]  # all of one type
 
 
 def _number(value: object, _: bool) -> object:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from acquit.errors import StoreCorrupt
 from acquit.spark.audit.log import BrokerState, Partial
 from acquit.spark.audit.segment import Facts, Work
-from acquit.spark.ledger.chain import READABLE, Segment, State
+from acquit.spark.ledger.chain import READABLE, Segment, SegmentState
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import entering, read_events
 
@@ -80,7 +80,7 @@ def _plan_broker(plan: Plan, broker: BrokerState, segments: list[Segment], known
             continue
         resumed, skip, digest = False, 0, ""
         if partial is not None and partial.number == segment.number:
-            if segment.state is State.OPEN and segment.seal is None and segment.length == partial.length:
+            if segment.state is SegmentState.OPEN and segment.seal is None and segment.length == partial.length:
                 continue  # nothing new in it
             resumed, skip, digest = True, partial.events, partial.digest
         after = by_number.get(segment.number + 1)
@@ -120,7 +120,7 @@ def _check_same(broker: BrokerState, segments: list[Segment]) -> None:
 
 
 def _add_hole(plan: Plan, broker: BrokerState, segment: Segment) -> None:
-    deleted = segment.state is State.DELETED
+    deleted = segment.state is SegmentState.DELETED
     last = plan.holes[-1] if plan.holes else None
     if last is not None and (last.broker, last.last, last.deleted) == (broker.number, segment.number - 1, deleted):
         last.last = segment.number

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from acquit.ledger.totals import QueueTotals, Summary
 from acquit.spark.audit import seals
-from acquit.spark.ledger.chain import READABLE, Segment, State, plan
+from acquit.spark.ledger.chain import READABLE, Segment, SegmentState, plan
 from acquit.spark.ledger.names import names_at
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import read_events
@@ -58,14 +58,14 @@ def balance_by_seals(folders: Iterable[Path]) -> SealBalance:
     for segment in plan(folders, seals=True):
         if before is not None and before.store != segment.store:
             before = None
-        if segment.state is State.MISSING:
+        if segment.state is SegmentState.MISSING:
             found.missing.append((str(segment.store), segment.number))
         if segment.summary is not None:
             found.segments += 1
             found.events += segment.summary.events
             if segment.number == 1 or (before is not None and before.summary is not None):
                 _check(found, segment, segment.summary, before.summary if before is not None else None)
-        if segment.state is State.OPEN:
+        if segment.state is SegmentState.OPEN:
             newest = segment if segment.summary is not None else before
             if newest is not None and newest.summary is not None:
                 _add_queues(found, newest, newest.summary)

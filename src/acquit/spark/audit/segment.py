@@ -26,7 +26,7 @@ from acquit.spark.audit.clock import went_back_us
 from acquit.spark.audit.counters import Counters
 from acquit.spark.audit.dead_letters import Letters, dead_letters
 from acquit.spark.audit.lives import LifeFlag, Lives, complete, flagged, merge, of_events
-from acquit.spark.ledger.chain import Segment, State, read_seal
+from acquit.spark.ledger.chain import Segment, SegmentState, read_seal
 from acquit.spark.ledger.names import declared_at, names_at
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import Events, entering, read_events
@@ -179,7 +179,7 @@ def _seals(work: Work) -> tuple[Summary | None, Summary | None]:
             raise segment.corrupt(f"its summary: {error}", segment.seal_at) from error
 
     own = work.segment
-    closed = own.state is not State.OPEN and own.seal_at > 0
+    closed = own.state is not SegmentState.OPEN and own.seal_at > 0
     return (
         read(own) if own.summary is not None or closed else None,
         read(work.before) if work.before is not None else None,

@@ -35,7 +35,7 @@ from acquit.store.segment import (
 )
 
 
-class State(StrEnum):
+class SegmentState(StrEnum):
     """State of a segment."""
 
     OPEN = "open"
@@ -47,7 +47,7 @@ class State(StrEnum):
     MISSING = "missing"
 
 
-READABLE = frozenset((State.OPEN, State.CLOSED, State.ARCHIVED))
+READABLE = frozenset((SegmentState.OPEN, SegmentState.CLOSED, SegmentState.ARCHIVED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Segment:
     folder: Path
     store: UUID
     number: int
-    state: State
+    state: SegmentState
     length: int = 0
     """Length of its valid bytes; 0 where nothing says it: its successor is missing. Then it is read to its seal."""
     sha256: bytes = b""
@@ -73,8 +73,8 @@ class Segment:
     @property
     def path(self) -> Path:
         """Path that it had when the read was planned."""
-        part = "archive" if self.state in (State.ARCHIVED, State.DELETED) else "journal"
-        return self.folder / part / f"{self.number:020}{STUB if self.state is State.DELETED else SEGMENT}"
+        part = "archive" if self.state in (SegmentState.ARCHIVED, SegmentState.DELETED) else "journal"
+        return self.folder / part / f"{self.number:020}{STUB if self.state is SegmentState.DELETED else SEGMENT}"
 
     def corrupt(self, message: str, offset: int = 0) -> StoreCorrupt:
         """The error for damage in this segment."""
@@ -124,8 +124,10 @@ def plan_folder(folder: Path, *, seals: bool = False) -> list[Segment]:
     if not contents.journal:
         raise StoreCorrupt("no segment is there", path=str(folder), offset=0)
     newest = contents.journal[-1]
-    states = dict.fromkeys(contents.stubs, State.DELETED) | dict.fromkeys(contents.archive, State.ARCHIVED)
-    states |= dict.fromkeys(contents.journal, State.CLOSED) | {newest: State.OPEN}
+    states = dict.fromkeys(contents.stubs, SegmentState.DELETED) | dict.fromkeys(
+        contents.archive, SegmentState.ARCHIVED
+    )
+    states |= dict.fromkeys(contents.journal, SegmentState.CLOSED) | {newest: SegmentState.OPEN}
     deleted_through = 0
     if len(states) < newest:
         highest = next(number for number in range(newest - 1, 0, -1) if number not in states)
@@ -134,7 +136,7 @@ def plan_folder(folder: Path, *, seals: bool = False) -> list[Segment]:
     for number in range(1, newest + 1):
         state = states.get(number)
         if state is None:
-            state = State.DELETED if number <= deleted_through else State.MISSING
+            state = SegmentState.DELETED if number <= deleted_through else SegmentState.MISSING
         segment = Segment(folder=folder, store=store, number=number, state=state)
         segments.append(replace(segment, header=_header(reader, segment)) if number in states else segment)
     followed = zip(segments, [*segments[1:], None], strict=True)
@@ -144,7 +146,7 @@ def plan_folder(folder: Path, *, seals: bool = False) -> list[Segment]:
 def _pinned(reader: FolderReader, segment: Segment, successor: SegmentHeader | None, *, seals: bool) -> Segment:
     """The segment with what is known of its bytes."""
     header = segment.header
-    if segment.state is State.OPEN:
+    if segment.state is SegmentState.OPEN:
         return _newest(reader, segment)
     if successor is None:
         return segment
@@ -180,7 +182,7 @@ def _newest(reader: FolderReader, segment: Segment) -> Segment:
 
 def read_seal(reader: FolderReader, segment: Segment) -> Seal:
     """The seal of a closed segment, or of a stub. Raises StoreCorrupt."""
-    stub = segment.state is State.DELETED
+    stub = segment.state is SegmentState.DELETED
     offset = HEADER_BYTES if stub else segment.seal_at
     file = open_file(reader, segment.number, STUB if stub else SEGMENT)
     if file is None:

@@ -145,7 +145,7 @@ class Chunk:
 C = TypeVar("C")
 
 
-class Field(NamedTuple, Generic[C]):
+class LedgerColumn(NamedTuple, Generic[C]):
     """A column."""
 
     name: str
@@ -178,102 +178,122 @@ def _text(value: str) -> str | None:
     return value or None
 
 
-EVENT_FIELDS: Final[tuple[Field[Chunk], ...]] = (
-    Field("broker", _TEXT, lambda c: c.constant(str(c.whole.segment.store), _TEXT), "uuid of the broker's store"),
-    Field("segment", _LONG, lambda c: c.constant(c.whole.segment.number, _LONG), "number of the segment"),
-    Field("index", _INT, lambda c: pa.array(c.index.astype(np.int32)), "which event of the segment, from 0"),
-    Field("sequence", _LONG, lambda c: c.long("sequence"), "the message: unique in the broker, never reused"),
-    Field(
+EVENT_FIELDS: Final[tuple[LedgerColumn[Chunk], ...]] = (
+    LedgerColumn(
+        "broker", _TEXT, lambda c: c.constant(str(c.whole.segment.store), _TEXT), "uuid of the broker's store"
+    ),
+    LedgerColumn("segment", _LONG, lambda c: c.constant(c.whole.segment.number, _LONG), "number of the segment"),
+    LedgerColumn("index", _INT, lambda c: pa.array(c.index.astype(np.int32)), "which event of the segment, from 0"),
+    LedgerColumn("sequence", _LONG, lambda c: c.long("sequence"), "the message: unique in the broker, never reused"),
+    LedgerColumn(
         "origin",
         _LONG,
         lambda c: c.known("origin", ~c.kind_is(*_UNTIL_MS, EventKind.READ)),
         "of an event that enters a queue, the message that this is a copy of; of one that retires, the copy made of it",
     ),
-    Field("queue_number", _LONG, lambda c: c.known("queue"), "number of the queue, never reused"),
-    Field("queue", _TEXT, lambda c: c.label("queue", "queue"), "its name, as of the segment; null where none says it"),
-    Field("address", _TEXT, lambda c: c.label("address", "queue"), "its address"),
-    Field("kind", _TEXT, lambda c: _KIND_NAMES.take(pa.array(c.events["kind"].copy())), "what happened, by name"),
-    Field("kind_number", _INT, lambda c: c.int_("kind"), "1 to 15 enters a queue, 16 to 31 retires, others neither"),
-    Field("time", _TIME, lambda c: c.long("time_us").view(_TIME), "when, by the broker's clock"),
-    Field("size", _LONG, lambda c: c.long("size"), "bytes of the message as it was posted"),
-    Field("crc", _LONG, lambda c: c.long("crc"), "CRC-32 of these bytes: with `size` the message's fingerprint"),
-    Field("attempt", _INT, lambda c: c.int_("attempt"), "delivery-count after the event; stays at 65535"),
-    Field("not_before", _TIME, _times_ms, "of RELEASED and MODIFIED: not offered again before; null for at once"),
-    Field("outcome", _TEXT, _outcome, "of READ: accepted, rejected, released, modified, or modified, delivery failed"),
-    Field("durable", _BOOL, lambda c: c.flag(EventFlag.DURABLE), "the message is durable"),
-    Field("copy", _BOOL, lambda c: c.flag(EventFlag.COPY), "entered without a payload of its own: `origin` has it"),
-    Field(
+    LedgerColumn("queue_number", _LONG, lambda c: c.known("queue"), "number of the queue, never reused"),
+    LedgerColumn(
+        "queue", _TEXT, lambda c: c.label("queue", "queue"), "its name, as of the segment; null where none says it"
+    ),
+    LedgerColumn("address", _TEXT, lambda c: c.label("address", "queue"), "its address"),
+    LedgerColumn(
+        "kind", _TEXT, lambda c: _KIND_NAMES.take(pa.array(c.events["kind"].copy())), "what happened, by name"
+    ),
+    LedgerColumn(
+        "kind_number", _INT, lambda c: c.int_("kind"), "1 to 15 enters a queue, 16 to 31 retires, others neither"
+    ),
+    LedgerColumn("time", _TIME, lambda c: c.long("time_us").view(_TIME), "when, by the broker's clock"),
+    LedgerColumn("size", _LONG, lambda c: c.long("size"), "bytes of the message as it was posted"),
+    LedgerColumn("crc", _LONG, lambda c: c.long("crc"), "CRC-32 of these bytes: with `size` the message's fingerprint"),
+    LedgerColumn("attempt", _INT, lambda c: c.int_("attempt"), "delivery-count after the event; stays at 65535"),
+    LedgerColumn(
+        "not_before", _TIME, _times_ms, "of RELEASED and MODIFIED: not offered again before; null for at once"
+    ),
+    LedgerColumn(
+        "outcome", _TEXT, _outcome, "of READ: accepted, rejected, released, modified, or modified, delivery failed"
+    ),
+    LedgerColumn("durable", _BOOL, lambda c: c.flag(EventFlag.DURABLE), "the message is durable"),
+    LedgerColumn(
+        "copy", _BOOL, lambda c: c.flag(EventFlag.COPY), "entered without a payload of its own: `origin` has it"
+    ),
+    LedgerColumn(
         "connection_lost", _BOOL, lambda c: c.flag(EventFlag.CONNECTION_LOST), "came back because a connection was lost"
     ),
-    Field(
+    LedgerColumn(
         "left_behind",
         _BOOL,
         lambda c: c.flag(EventFlag.LEFT_BEHIND),
         "of RELEASED and MODIFIED: no consumer said it, a link ended over the message; no failure, and no release",
     ),
-    Field(
+    LedgerColumn(
         "undeliverable_here",
         _BOOL,
         lambda c: c.flag(EventFlag.UNDELIVERABLE_HERE),
         "the consumer shall not see it again",
     ),
-    Field(
+    LedgerColumn(
         "id_reused",
         _BOOL,
         lambda c: c.flag(EventFlag.ID_REUSED),
         "posted under a duplicate-detection id that another body had",
     ),
-    Field("actor_number", _LONG, lambda c: c.known("actor"), "number of the link or user; null for the broker itself"),
-    Field("actor", _TEXT, lambda c: c.label("actor", "actor"), "its link's name, where the journal still says it"),
-    Field("container", _TEXT, lambda c: c.label("container", "actor"), "its container-id"),
-    Field("user", _TEXT, lambda c: c.label("user", "actor"), "its user; null for an anonymous one"),
-    Field("transaction", _LONG, lambda c: c.known("transaction"), "number of the transaction within the broker's run"),
+    LedgerColumn(
+        "actor_number", _LONG, lambda c: c.known("actor"), "number of the link or user; null for the broker itself"
+    ),
+    LedgerColumn(
+        "actor", _TEXT, lambda c: c.label("actor", "actor"), "its link's name, where the journal still says it"
+    ),
+    LedgerColumn("container", _TEXT, lambda c: c.label("container", "actor"), "its container-id"),
+    LedgerColumn("user", _TEXT, lambda c: c.label("user", "actor"), "its user; null for an anonymous one"),
+    LedgerColumn(
+        "transaction", _LONG, lambda c: c.known("transaction"), "number of the transaction within the broker's run"
+    ),
 )
 
-DETAIL_FIELDS: Final[tuple[Field[Chunk], ...]] = (
-    Field(
+DETAIL_FIELDS: Final[tuple[LedgerColumn[Chunk], ...]] = (
+    LedgerColumn(
         "message_id",
         _TEXT,
         lambda c: c.looked_up(c.whole.details.postings, lambda p: id_text(p.message_id), _TEXT),
         "of a posting; a uuid in its usual form, a number in decimal, binary in hex",
     ),
-    Field(
+    LedgerColumn(
         "posted_to",
         _TEXT,
         lambda c: c.looked_up(c.whole.details.postings, lambda p: _text(p.address), _TEXT),
         "of a posting: the address that it was sent to",
     ),
-    Field(
+    LedgerColumn(
         "priority",
         _INT,
         lambda c: c.looked_up(c.whole.details.postings, lambda p: p.priority, _INT),
         "of a posting",
     ),
-    Field(
+    LedgerColumn(
         "expires_at",
         _TIME,
         lambda c: c.looked_up(c.whole.details.postings, lambda p: _time(p.expires_at_ms), _TIME),
         "of a posting; null for never",
     ),
-    Field(
+    LedgerColumn(
         "due_at",
         _TIME,
         lambda c: c.looked_up(c.whole.details.postings, lambda p: _time(p.due_at_ms), _TIME),
         "of a scheduled posting",
     ),
-    Field(
+    LedgerColumn(
         "cause",
         _TEXT,
         lambda c: c.looked_up(c.whole.details.attempts, lambda a: CAUSES.get(a.cause, str(a.cause)), _TEXT),
         "why an attempt ended, where more is known than the kind: " + ", ".join(CAUSES.values()),
     ),
-    Field(
+    LedgerColumn(
         "condition",
         _TEXT,
         lambda c: c.looked_up(c.whole.details.attempts, lambda a: _text(a.condition), _TEXT),
         "the error's condition, as the consumer gave it",
     ),
-    Field(
+    LedgerColumn(
         "description",
         _TEXT,
         lambda c: c.looked_up(c.whole.details.attempts, lambda a: _text(a.description), _TEXT),
@@ -289,42 +309,44 @@ def _event_time(segment: Segment, *, first: bool) -> int | None:
     return summary.first_us if first else summary.last_us
 
 
-SEGMENT_FIELDS: Final[tuple[Field[Segment], ...]] = (
-    Field("broker", _TEXT, lambda s: str(s.store), "uuid of the broker's store"),
-    Field("folder", _TEXT, lambda s: str(s.folder), "its data folder"),
-    Field("segment", _LONG, lambda s: s.number, "number of the segment; from 1 without a gap"),
-    Field(
+SEGMENT_FIELDS: Final[tuple[LedgerColumn[Segment], ...]] = (
+    LedgerColumn("broker", _TEXT, lambda s: str(s.store), "uuid of the broker's store"),
+    LedgerColumn("folder", _TEXT, lambda s: str(s.folder), "its data folder"),
+    LedgerColumn("segment", _LONG, lambda s: s.number, "number of the segment; from 1 without a gap"),
+    LedgerColumn(
         "state",
         _TEXT,
         lambda s: s.state.value,
         "`open` (the newest), `closed`, `archived`, `deleted` (by retention, which is on record) or `missing`: a gap",
     ),
-    Field("events", _LONG, lambda s: s.summary and s.summary.events, "how many events it has or had, by its seal"),
-    Field("first_time", _TIME, lambda s: _event_time(s, first=True), "of its earliest event"),
-    Field("last_time", _TIME, lambda s: _event_time(s, first=False), "of its latest event"),
-    Field("created", _TIME, lambda s: s.header and s.header.created_us, "when it was begun"),
-    Field("sealed", _TIME, lambda s: s.seal and s.seal.sealed_us, "when it was closed"),
-    Field("cut", _LONG, lambda s: s.seal and s.seal.cut, "bytes of a torn tail that recovery dropped"),
-    Field("bytes", _LONG, lambda s: s.length or None, "its valid bytes"),
-    Field("sha256", _TEXT, lambda s: s.sha256.hex() or None, "their SHA-256, as its successor has it"),
+    LedgerColumn(
+        "events", _LONG, lambda s: s.summary and s.summary.events, "how many events it has or had, by its seal"
+    ),
+    LedgerColumn("first_time", _TIME, lambda s: _event_time(s, first=True), "of its earliest event"),
+    LedgerColumn("last_time", _TIME, lambda s: _event_time(s, first=False), "of its latest event"),
+    LedgerColumn("created", _TIME, lambda s: s.header and s.header.created_us, "when it was begun"),
+    LedgerColumn("sealed", _TIME, lambda s: s.seal and s.seal.sealed_us, "when it was closed"),
+    LedgerColumn("cut", _LONG, lambda s: s.seal and s.seal.cut, "bytes of a torn tail that recovery dropped"),
+    LedgerColumn("bytes", _LONG, lambda s: s.length or None, "its valid bytes"),
+    LedgerColumn("sha256", _TEXT, lambda s: s.sha256.hex() or None, "their SHA-256, as its successor has it"),
 )
 
 
-def fields_of(options: LedgerOptions) -> tuple[Field[Any], ...]:
+def fields_of(options: LedgerOptions) -> tuple[LedgerColumn[Any], ...]:
     """The columns that a read with these options has."""
     if options.table is Table.SEGMENTS:
         return SEGMENT_FIELDS
     return EVENT_FIELDS + DETAIL_FIELDS if options.details else EVENT_FIELDS
 
 
-def ddl(fields: Iterable[Field[Any]]) -> str:
+def ddl(fields: Iterable[LedgerColumn[Any]]) -> str:
     """Return the columns as Spark's DDL."""
     return ", ".join(f"`{column.name}` {column.spark_type}" for column in fields)
 
 
 def check_schema(schema: pa.Schema, options: LedgerOptions) -> None:
     """Raises ConfigurationError for a column that is not ours, or of another type."""
-    by_name: dict[str, Field[Any]] = {column.name: column for column in fields_of(options)}
+    by_name: dict[str, LedgerColumn[Any]] = {column.name: column for column in fields_of(options)}
     for wanted in schema:
         column = by_name.get(wanted.name)
         if column is None:

@@ -81,7 +81,7 @@ class LedgerOptions:
         return parsed
 
 
-class Option(NamedTuple):
+class LedgerOption(NamedTuple):
     """Option: its name, the field that holds it, how it is read (ValueError where it cannot be)."""
 
     name: str
@@ -126,7 +126,7 @@ def _lowered(text: str, choices: tuple[str, ...]) -> str:
 _WHEN: Final = "a time as 2026-01-31T12:00:00 (UTC), or with its offset as 2026-01-31T13:00:00+01:00"
 
 OPTIONS: Final = (
-    Option(
+    LedgerOption(
         "folders",
         "folders",
         _folders,
@@ -134,7 +134,7 @@ OPTIONS: Final = (
         "",
         "the data folders of the brokers, absolute, separated by commas; every executor must see them",
     ),
-    Option(
+    LedgerOption(
         "table",
         "table",
         lambda text: Table(text.lower()),
@@ -142,10 +142,10 @@ OPTIONS: Final = (
         "events",
         "`events`: a row for each event; `segments`: a row for each segment that there is, was or should be",
     ),
-    Option("since", "since_us", _time, _WHEN, "", "events of this time and later; without an offset it is UTC"),
-    Option("until", "until_us", _time, _WHEN, "", "events before this time"),
-    Option("queue", "queues", _names, "names, separated by commas", "", "events of these queues, by their names"),
-    Option(
+    LedgerOption("since", "since_us", _time, _WHEN, "", "events of this time and later; without an offset it is UTC"),
+    LedgerOption("until", "until_us", _time, _WHEN, "", "events before this time"),
+    LedgerOption("queue", "queues", _names, "names, separated by commas", "", "events of these queues, by their names"),
+    LedgerOption(
         "missing",
         "missing",
         lambda text: Missing(text.lower()),
@@ -153,7 +153,7 @@ OPTIONS: Final = (
         "fail",
         "what a gap does: `fail`, or `allow` to read what is there. What retention deleted is no gap",
     ),
-    Option(
+    LedgerOption(
         "verify",
         "verify",
         lambda text: Verify(text.lower()),
@@ -162,7 +162,7 @@ OPTIONS: Final = (
         "`full`: every byte of a segment, against the hash in its successor; `quick`: its side file, against that hash "
         "and the counts and sums in its seal",
     ),
-    Option(
+    LedgerOption(
         "details",
         "details",
         _truth,

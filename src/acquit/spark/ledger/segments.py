@@ -24,7 +24,7 @@ import numpy.typing as npt
 from acquit.ledger.events import EVENT, EVENT_DTYPE, EventKind
 from acquit.ledger.records import Attempt, Cause, MessageId, Posting, RecordKind
 from acquit.ledger.totals import HASH_MODULUS, Summary
-from acquit.spark.ledger.chain import Segment, State, open_file, read_seal
+from acquit.spark.ledger.chain import Segment, SegmentState, open_file, read_seal
 from acquit.spark.ledger.names import Names, keep
 from acquit.spark.ledger.options import Verify
 from acquit.store.disk import store_error
@@ -73,7 +73,7 @@ def read_events(segment: Segment, verify: Verify, details: Details | None = None
     if segment.length == HEADER_BYTES:  # nothing yet, and the next run may put its own segment in that place
         return np.frombuffer(b"", DTYPE)
     reader = FolderReader(segment.folder)
-    if verify is Verify.QUICK and details is None and segment.sha256 and segment.state is not State.OPEN:
+    if verify is Verify.QUICK and details is None and segment.sha256 and segment.state is not SegmentState.OPEN:
         events = _from_side_file(reader, segment)
         if events is not None:
             return events
@@ -105,7 +105,7 @@ def _from_segment(reader: FolderReader, planned: Segment, details: Details | Non
                 break
         else:
             end = segment.offset
-        if planned.state is not State.OPEN and segment.seal is None:
+        if planned.state is not SegmentState.OPEN and segment.seal is None:
             reason = segment.stop.reason if segment.stop is not None else ""
             raise planned.corrupt(f"altered: {reason or 'a closed segment ends without its seal'}", segment.offset)
         if planned.length and end != planned.length:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from acquit.spark.ledger.chain import READABLE, Segment, State, plan
+from acquit.spark.ledger.chain import READABLE, Segment, SegmentState, plan
 from acquit.spark.ledger.columns import check_schema, ddl, event_rows, fields_of, segment_rows
 from acquit.spark.ledger.options import FORMAT_NAME, LedgerOptions, Missing, Table
 
@@ -78,7 +78,7 @@ def planned(options: LedgerOptions) -> list[list[Segment]]:
     segments = plan(options.folders, seals=ranged or options.table is Table.SEGMENTS)
     if options.table is Table.SEGMENTS:
         return [segments]
-    gap = next((segment for segment in segments if segment.state is State.MISSING), None)
+    gap = next((segment for segment in segments if segment.state is SegmentState.MISSING), None)
     if gap is not None and options.missing is Missing.FAIL:
         raise gap.corrupt("missing, and no record says that retention deleted it (missing = allow reads the others)")
     return [

@@ -12,8 +12,8 @@ from acquit.errors import ConfigurationError
 from acquit.spark.options import (
     CONNECTION_OPTIONS,
     HOUR_MS,
-    ConnectionOptions,
     Option,
+    SparkConnectionOptions,
     parse_options,
     read_choice,
     read_count,
@@ -35,7 +35,7 @@ class Guarantee(StrEnum):
     AT_LEAST_ONCE = "at-least-once"
 
 
-class Rejected(StrEnum):
+class RejectedRows(StrEnum):
     """Fate of the query when a row cannot be posted."""
 
     FAIL = "fail"
@@ -43,7 +43,7 @@ class Rejected(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkOptions(ConnectionOptions):
+class SinkOptions(SparkConnectionOptions):
     """Options of the sink; see `OPTIONS` for each."""
 
     address: str | None = None
@@ -53,7 +53,7 @@ class SinkOptions(ConnectionOptions):
     run_id: str | None = None
     duplicate_window: int | None = None
     writers: int = 1
-    rejected: Rejected = Rejected.FAIL
+    rejected: RejectedRows = RejectedRows.FAIL
     durable: bool = True
     in_flight_max: int = 2_000
     in_flight_bytes: int = 16 << 20
@@ -62,7 +62,7 @@ class SinkOptions(ConnectionOptions):
     report: str | None = None
 
     def __post_init__(self) -> None:
-        ConnectionOptions.__post_init__(self)
+        SparkConnectionOptions.__post_init__(self)
         if self.topic and self.address is None:
             raise ConfigurationError("option topic is given without the option address")
 
@@ -123,7 +123,7 @@ OPTIONS: Final = (
     Option(
         "rejected",
         "rejected",
-        read_choice(Rejected, *Rejected),
+        read_choice(RejectedRows, *RejectedRows),
         "a row that cannot be posted: fail (the query ends, naming it), or skip (it is logged, counted and left out)",
     ),
     Option("durable", "durable", read_truth, "whether messages are durable, where the column `durable` says nothing"),

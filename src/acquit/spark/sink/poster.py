@@ -1,6 +1,6 @@
 """Posts the rows of one task, over acquit's blocking client.
 
-A `Poster` connects, finds out what the broker grants, and is then given row after row. Sends are pipelined: up to
+A `SinkPoster` connects, finds out what the broker grants, and is then given row after row. Sends are pipelined: up to
 `maxInFlight` of them, and their bytes, wait for their answers; beyond, the task waits for the oldest. The link's credit
 is the broker's, so a slow broker slows the task down and fills nobody's memory. Where a refusal means that all
 behind it has to be sent again, as with a mark, fewer are sent ahead: half as many after each, and one more for each row
@@ -55,7 +55,7 @@ from acquit.protocol.definitions import Accepted, AmqpCondition
 from acquit.protocol.extensions import SENDER_MARK
 from acquit.protocol.numbered import place_section
 from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently
-from acquit.spark.sink.options import Guarantee, Rejected, SinkOptions
+from acquit.spark.sink.options import Guarantee, RejectedRows, SinkOptions
 
 logger = logging.getLogger("acquit.spark")
 
@@ -84,7 +84,7 @@ class Mechanism(Enum):
     NONE = "not at all"
 
 
-class Origin(NamedTuple):
+class TaskOrigin(NamedTuple):
     """Origin of a task's rows: the query or run, its batch and its partition."""
 
     name: str | None
@@ -101,7 +101,7 @@ class Origin(NamedTuple):
         return f"row {index} of partition {self.partition}, batch {self.batch} (id {identity:.{_ID_TOLD_MAX}})"
 
 
-class Row(NamedTuple):
+class OutgoingRow(NamedTuple):
     """Row that is to be posted."""
 
     number: int
@@ -111,7 +111,7 @@ class Row(NamedTuple):
     rest: bytes
 
 
-class Posted(NamedTuple):
+class PostingResult(NamedTuple):
     """Result of posting the rows of one task."""
 
     written: int
@@ -121,12 +121,12 @@ class Posted(NamedTuple):
     rejections: tuple[str, ...]
 
 
-class _Sending:
+class _RowInFlight:
     """A row in flight."""
 
     __slots__ = ("payload", "receipt", "row")
 
-    def __init__(self, row: Row, payload: bytes) -> None:
+    def __init__(self, row: OutgoingRow, payload: bytes) -> None:
         self.row = row
         self.payload = payload
         self.receipt: SendReceipt | None = None
@@ -164,15 +164,15 @@ def choose_mechanism(
     return Mechanism.IDS
 
 
-class Poster:
+class SinkPoster:
     """Posts rows, in order. Close it, whatever happens."""
 
-    def __init__(self, options: SinkOptions, origin: Origin) -> None:
+    def __init__(self, options: SinkOptions, origin: TaskOrigin) -> None:
         """Connect and attach. Raises ConnectionFailed and its kin, LinkDetached and its kin where the broker refuses
         the address, ConfigurationError where it does not grant what is asked for."""
         self._options = options
         self._origin = origin
-        self._pending: deque[_Sending] = deque()
+        self._pending: deque[_RowInFlight] = deque()
         self._pending_bytes = 0
         self._under_way = 0
         """Pending rows that have been sent on the link that there is: the first so many."""
@@ -202,7 +202,7 @@ class Poster:
             raise
         self._rows_max = (options.duplicate_window or 0) // options.writers
 
-    def post(self, row: Row) -> None:
+    def post(self, row: OutgoingRow) -> None:
         """Post a row, or wait until there is room for it. Raises RowRejected, RowsChanged, or why nothing can be posted
         any more."""
         if self.mechanism is Mechanism.MARK:
@@ -225,7 +225,7 @@ class Poster:
             len(self._pending) >= self._window or self._pending_bytes + size > self._options.in_flight_bytes
         ):
             self._take_oldest()
-        self._send(_Sending(row, payload))
+        self._send(_RowInFlight(row, payload))
 
     def reject(self, index: int, identity: str, reason: str) -> None:
         """A row cannot be posted, for a reason of its own. Raises RowRejected, unless such rows are to be skipped."""
@@ -235,14 +235,14 @@ class Poster:
                 raise self._changed("the last of them cannot be posted", index)
         self._reject(index, identity, reason)
 
-    def finish(self) -> Posted:
+    def finish(self) -> PostingResult:
         """Wait for all answers. Raises as `post`."""
         if self._resume_at is not None:
             raise self._changed("there are fewer of them", self._resume_at)
         while self._pending:
             self._take_oldest()
         suppressed = self._suppressed if self.mechanism is Mechanism.MARK else None
-        return Posted(self._written, suppressed, self._rejected, tuple(self._rejections))
+        return PostingResult(self._written, suppressed, self._rejected, tuple(self._rejections))
 
     def close(self) -> None:
         """Let the connection go. What has no answer may be posted or not."""
@@ -341,7 +341,7 @@ class Poster:
             buffer_bytes=2 * options.in_flight_bytes,
         )
 
-    def _send(self, sending: _Sending) -> None:
+    def _send(self, sending: _RowInFlight) -> None:
         self._pending.append(sending)
         self._pending_bytes += len(sending.payload)
         self._fill()
@@ -362,13 +362,13 @@ class Poster:
             except LocalProtocolError as error:
                 self._leave_out(sending, error)
 
-    def _leave_out(self, sending: _Sending, error: LocalProtocolError) -> None:
+    def _leave_out(self, sending: _RowInFlight, error: LocalProtocolError) -> None:
         """Reject a row that is larger than the broker takes, or takes since it was restarted."""
         self._pending.remove(sending)
         self._pending_bytes -= len(sending.payload)
         self._reject(sending.row.number, sending.row.identity, str(error))
 
-    def _start(self, sending: _Sending) -> None:
+    def _start(self, sending: _RowInFlight) -> None:
         assert self._sender is not None
         receipt = self._sender.send(Encoded(sending.payload), wait=False, timeout=self._options.send_timeout_ms / 1000)
         assert isinstance(receipt, SendReceipt)
@@ -392,7 +392,7 @@ class Poster:
         self._pending_bytes -= len(self._pending.popleft().payload)
         self._under_way -= 1
 
-    def _accepted(self, sending: _Sending) -> None:
+    def _accepted(self, sending: _RowInFlight) -> None:
         """The oldest is posted."""
         self._done_with_oldest()
         self._window = min(self._window + 1, self._options.in_flight_max)
@@ -402,7 +402,7 @@ class Poster:
         self._stalled_since = None
         self._pause_s = _PAUSE_FIRST_S
 
-    def _refused(self, sending: _Sending, error: MessageRejected | MessageReleased | MessageModified) -> None:
+    def _refused(self, sending: _RowInFlight, error: MessageRejected | MessageReleased | MessageModified) -> None:
         """Act on the refusal of a row. With a mark nothing behind it is posted, and all goes on with a new link."""
         if self.mechanism is Mechanism.MARK:
             if error.condition == AmqpCondition.ILLEGAL_STATE:
@@ -420,14 +420,14 @@ class Poster:
 
     def _reject(self, index: int, identity: str, reason: str) -> None:
         told = f"{self._origin.row(index, identity)}: {reason}"
-        if self._options.rejected is Rejected.FAIL:
+        if self._options.rejected is RejectedRows.FAIL:
             raise RowRejected(f"{told}. With the option rejected = skip such rows are left out")
         logger.warning("left out: %s", told)
         self._rejected += 1
         if len(self._rejections) < REJECTIONS_TOLD_MAX:
             self._rejections.append(told)
 
-    def _send_again(self, one: _Sending | None = None) -> None:
+    def _send_again(self, one: _RowInFlight | None = None) -> None:
         """All that has no answer, on a new link; or `one`, on the same."""
         assert self._sender is not None
         try:
@@ -495,8 +495,8 @@ class Poster:
         return DeliveryInDoubt(f"{broker} took no row for {time_s}: {why}")
 
 
-def _is_accepted(sending: _Sending) -> bool:
+def _is_accepted(sending: _RowInFlight) -> bool:
     return sending.receipt is not None and isinstance(sending.receipt.outcome, Accepted)
 
 
-__all__ = ["Mechanism", "Origin", "Posted", "Poster", "Row", "choose_mechanism"]
+__all__ = ["Mechanism", "OutgoingRow", "PostingResult", "SinkPoster", "TaskOrigin", "choose_mechanism"]

@@ -36,7 +36,7 @@ _UINT_MAX: Final = 0xFFFF_FFFF
 _NULL: Final = b"\x40"
 
 
-class Column(NamedTuple):
+class SinkColumn(NamedTuple):
     """A column of the sink."""
 
     name: str
@@ -61,40 +61,40 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 
 COLUMNS: Final = (
-    Column("body", ("bytes", "text"), "the content, the one column that must be there; null: an empty message"),
-    Column(
+    SinkColumn("body", ("bytes", "text"), "the content, the one column that must be there; null: an empty message"),
+    SinkColumn(
         "body_type",
         ("text",),
         "what the body becomes: data, string, binary, or of JSON value or sequence; else data of BINARY and string of "
         "STRING",
     ),
-    Column("message_id", ("text",), "message-id; where it is null, or the column is missing, the row's own id"),
-    Column("correlation_id", ("text",), "correlation-id"),
-    Column("subject", ("text",), "subject"),
-    Column("content_type", ("text",), "content-type"),
-    Column("content_encoding", ("text",), "content-encoding"),
-    Column("reply_to", ("text",), "reply-to"),
-    Column("group_id", ("text",), "group-id"),
-    Column(
+    SinkColumn("message_id", ("text",), "message-id; where it is null, or the column is missing, the row's own id"),
+    SinkColumn("correlation_id", ("text",), "correlation-id"),
+    SinkColumn("subject", ("text",), "subject"),
+    SinkColumn("content_type", ("text",), "content-type"),
+    SinkColumn("content_encoding", ("text",), "content-encoding"),
+    SinkColumn("reply_to", ("text",), "reply-to"),
+    SinkColumn("group_id", ("text",), "group-id"),
+    SinkColumn(
         "address", ("text",), "where the message goes, if the option address is not given; else only what `to` says"
     ),
-    Column("ttl_ms", ("whole",), "time to live, in milliseconds from the posting"),
-    Column("priority", ("whole",), "0 to 255, higher is more urgent; null: 4"),
-    Column("durable", ("truth",), "whether the message survives a crash of the broker; null: the option durable"),
-    Column("application_properties", ("values",), "the application's own properties"),
-    Column("annotations", ("texts",), "message annotations"),
-    Column("created_at", ("time",), "creation-time"),
-    Column("corrupt", ("bytes",), "of the source: a row where it is not null cannot be posted"),
-    Column("user_id", ("bytes",), "user-id; a broker may refuse that of somebody else"),
-    Column("expires_at", ("time",), "absolute-expiry-time"),
-    Column("group_sequence", ("whole",), "group-sequence"),
-    Column("reply_to_group_id", ("text",), "reply-to-group-id"),
-    Column(
+    SinkColumn("ttl_ms", ("whole",), "time to live, in milliseconds from the posting"),
+    SinkColumn("priority", ("whole",), "0 to 255, higher is more urgent; null: 4"),
+    SinkColumn("durable", ("truth",), "whether the message survives a crash of the broker; null: the option durable"),
+    SinkColumn("application_properties", ("values",), "the application's own properties"),
+    SinkColumn("annotations", ("texts",), "message annotations"),
+    SinkColumn("created_at", ("time",), "creation-time"),
+    SinkColumn("corrupt", ("bytes",), "of the source: a row where it is not null cannot be posted"),
+    SinkColumn("user_id", ("bytes",), "user-id; a broker may refuse that of somebody else"),
+    SinkColumn("expires_at", ("time",), "absolute-expiry-time"),
+    SinkColumn("group_sequence", ("whole",), "group-sequence"),
+    SinkColumn("reply_to_group_id", ("text",), "reply-to-group-id"),
+    SinkColumn(
         "queue",
         ("text",),
         "of the source, beside the option address: where `address` repeats it, the message says no `to`",
     ),
-    Column(
+    SinkColumn(
         "exact",
         ("bytes",),
         "of the source: what other columns have as text alone; a column that was changed counts and not this",
@@ -118,7 +118,7 @@ class BadRow(ValueError):
     """A row that no message can hold; says why."""
 
 
-class Values(NamedTuple):
+class RowValues(NamedTuple):
     """Values of a row, in the order of `COLUMNS`."""
 
     body: bytes | str | None
@@ -146,7 +146,7 @@ class Values(NamedTuple):
     exact: bytes | None
 
 
-assert Values._fields == _NAMES
+assert RowValues._fields == _NAMES
 
 
 def plan_columns(schema: pa.Schema, *, id_column: str | None, addressed: bool) -> None:
@@ -203,13 +203,13 @@ def _is(kind: str, arrow_type: pa.DataType) -> bool:
             )
 
 
-def rows_of(batch: pa.RecordBatch, id_column: str | None) -> Iterator[tuple[Values, object]]:
+def rows_of(batch: pa.RecordBatch, id_column: str | None) -> Iterator[tuple[RowValues, object]]:
     """The rows of a batch, each with the value of its id column."""
     present = set(batch.schema.names)
     columns = [_values(batch, name) if name in present else repeat(None) for name in _NAMES]
     ids = repeat(None) if id_column is None else batch.column(id_column).to_pylist()
     for row, identity, _ in zip(zip(*columns, strict=False), ids, range(batch.num_rows), strict=False):
-        yield Values._make(row), identity
+        yield RowValues._make(row), identity
 
 
 def _values(batch: pa.RecordBatch, name: str) -> list[object]:
@@ -227,7 +227,7 @@ class RowEncoder:
         self._addressed = addressed
         self._durable = durable
 
-    def encode(self, row: Values, own_id: str, duplicate_id: str | None) -> tuple[bytes, bytes]:
+    def encode(self, row: RowValues, own_id: str, duplicate_id: str | None) -> tuple[bytes, bytes]:
         """Header, and the rest of the message. `own_id`: the row's, for a message without an id; `duplicate_id`: what a
         broker is to tell it by. Raises BadRow."""
         if row.corrupt is not None:
@@ -303,7 +303,7 @@ def _entries(entries: Sequence[tuple[object, object]], exact: Value) -> Sequence
     ]
 
 
-def _exact_body(row: Values, section: Value) -> bytes | None:
+def _exact_body(row: RowValues, section: Value) -> bytes | None:
     """The sections of the body as they were, if they still say the same."""
     if not isinstance(section, bytes):
         return None
@@ -321,7 +321,7 @@ def _time(time_ms: int | None) -> bytes:
     return _NULL if time_ms is None else b"\x83" + time_ms.to_bytes(8, signed=True)
 
 
-def _properties(row: Values, exact: Mapping[str, Value], own_id: str, address: str | None) -> bytes:
+def _properties(row: RowValues, exact: Mapping[str, Value], own_id: str, address: str | None) -> bytes:
     expires_at = row.expires_at
     if expires_at is None and isinstance(beyond := exact.get("expires_at"), int):
         expires_at = beyond

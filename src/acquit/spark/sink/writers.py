@@ -30,8 +30,8 @@ from pyspark.sql.types import StructField, StructType
 from acquit.errors import ConfigurationError
 from acquit.spark.files import write_whole
 from acquit.spark.sink.options import Guarantee, SinkOptions
-from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row
-from acquit.spark.sink.rows import BadRow, RowEncoder, Values, plan_columns, rows_of
+from acquit.spark.sink.poster import Mechanism, OutgoingRow, SinkPoster, TaskOrigin
+from acquit.spark.sink.rows import BadRow, RowEncoder, RowValues, plan_columns, rows_of
 
 logger = logging.getLogger("acquit.spark")
 
@@ -57,11 +57,11 @@ class TaskResult(WriterCommitMessage):
     rejections: tuple[str, ...]
 
 
-def write_rows(options: SinkOptions, origin: Origin, batches: Iterator[pa.RecordBatch]) -> TaskResult:
+def write_rows(options: SinkOptions, origin: TaskOrigin, batches: Iterator[pa.RecordBatch]) -> TaskResult:
     """Post the rows of one task. Raises whatever keeps one of them from being posted."""
     addressed = options.address is not None
     encoder = RowEncoder(addressed=addressed, durable=options.durable)
-    poster = Poster(options, origin)
+    poster = SinkPoster(options, origin)
     try:
         by_ids = poster.mechanism is Mechanism.IDS
         ordered = options.id_column is not None and poster.mechanism is Mechanism.MARK
@@ -85,14 +85,14 @@ def write_rows(options: SinkOptions, origin: Origin, batches: Iterator[pa.Record
             except BadRow as error:
                 poster.reject(index, identity, str(error))
             else:
-                poster.post(Row(index, identity, header, rest))
+                poster.post(OutgoingRow(index, identity, header, rest))
         posted = poster.finish()
     finally:
         poster.close()
     return TaskResult(origin.name or "", origin.partition, poster.mechanism.value, *posted)
 
 
-def in_order(batches: Iterator[pa.RecordBatch], column: str, bytes_max: int) -> Iterator[tuple[Values, object]]:
+def in_order(batches: Iterator[pa.RecordBatch], column: str, bytes_max: int) -> Iterator[tuple[RowValues, object]]:
     """All rows, as `rows_of` gives them, by the values of a column. Raises ConfigurationError where they are more than
     may be held."""
     held: list[pa.RecordBatch] = []
@@ -116,7 +116,7 @@ def in_order(batches: Iterator[pa.RecordBatch], column: str, bytes_max: int) -> 
         places = np.argsort(wanted)
         ascending = wanted[places]
         bounds = np.searchsorted(ascending, starts).tolist()
-        found: dict[int, tuple[Values, object]] = {}
+        found: dict[int, tuple[RowValues, object]] = {}
         for batch, start, low, high in zip(held, starts, bounds, bounds[1:], strict=False):
             if low < high:
                 rows = rows_of(batch.take(pa.array(ascending[low:high] - start)), column)
@@ -171,7 +171,7 @@ class AcquitStreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(_QUERY_PROPERTY), context.getLocalProperty(_BATCH_PROPERTY)
         if query is None or batch is None:
             raise ConfigurationError("the task does not say which query and batch its rows are of")
-        return write_rows(self._options, Origin(query, int(batch), context.partitionId()), iterator)
+        return write_rows(self._options, TaskOrigin(query, int(batch), context.partitionId()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All rows of a batch are posted."""
@@ -200,7 +200,7 @@ class AcquitWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Post the rows of a task."""
-        return write_rows(self._options, Origin(self._options.run_id, 0, _task().partitionId()), iterator)
+        return write_rows(self._options, TaskOrigin(self._options.run_id, 0, _task().partitionId()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All rows are posted."""

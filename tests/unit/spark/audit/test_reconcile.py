@@ -13,7 +13,7 @@ from acquit.errors import ConfigurationError, StoreError
 from acquit.spark.audit.log import BrokerState
 from acquit.spark.audit.reconcile import ReconcileOptions, _Comparison, ids_known_since_us, journals_of
 from acquit.spark.audit.results import AuditResults
-from acquit.spark.ledger.chain import State, plan_folder
+from acquit.spark.ledger.chain import SegmentState, plan_folder
 from acquit.store.reading import FolderReader
 from tests.support.audited import audited
 from tests.support.ledger_folder import grow
@@ -27,7 +27,7 @@ def test_from_when_on_all_ids_are_known(tmp_path: Path) -> None:
 
     whole, some = grow(tmp_path / "whole"), grow(tmp_path / "some", archive_bytes_max=1, seed=11)
     assert ids_known_since_us([str(whole.path)]) == 0
-    deleted = [segment.number for segment in plan_folder(some.path) if segment.state is State.DELETED]
+    deleted = [segment.number for segment in plan_folder(some.path) if segment.state is SegmentState.DELETED]
     assert deleted == list(range(1, len(deleted) + 1)) != []
     since_us = begun_us(some.path, len(deleted) + 1)
     assert ids_known_since_us([str(some.path), str(whole.path)]) == since_us

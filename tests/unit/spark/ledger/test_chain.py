@@ -9,13 +9,13 @@ import pytest
 
 from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
 from acquit.ledger.verify import verify
-from acquit.spark.ledger.chain import State, plan, plan_folder
+from acquit.spark.ledger.chain import SegmentState, plan, plan_folder
 from acquit.store.folder import STUB
 from acquit.store.segment import HEADER_BYTES
 from tests.support.ledger_folder import grow
 
 
-def states(path: Path) -> list[State]:
+def states(path: Path) -> list[SegmentState]:
     return [segment.state for segment in plan_folder(path)]
 
 
@@ -23,11 +23,11 @@ def test_a_whole_journal(tmp_path: Path) -> None:
     folder = grow(tmp_path)
     segments = plan_folder(tmp_path, seals=True)
     assert [segment.number for segment in segments] == list(range(1, folder.newest + 1))
-    assert {segment.state for segment in segments} == {State.ARCHIVED, State.CLOSED, State.OPEN}
-    assert segments[-1].state is State.OPEN
+    assert {segment.state for segment in segments} == {SegmentState.ARCHIVED, SegmentState.CLOSED, SegmentState.OPEN}
+    assert segments[-1].state is SegmentState.OPEN
     for segment, link in zip(segments, verify(tmp_path).links, strict=True):
         assert (segment.length, segment.sha256) == (link.valid_bytes, link.sha256)
-        if segment.state is not State.OPEN:
+        if segment.state is not SegmentState.OPEN:
             assert segment.summary is not None and segment.summary.events == link.events
             assert segment.path == folder.file(segment.number)
 
@@ -35,33 +35,33 @@ def test_a_whole_journal(tmp_path: Path) -> None:
 def test_what_retention_deleted_is_known_by_its_stub(tmp_path: Path) -> None:
     grow(tmp_path, archive_bytes_max=100_000)
     segments = plan_folder(tmp_path, seals=True)
-    deleted = [segment for segment in segments if segment.state is State.DELETED]
+    deleted = [segment for segment in segments if segment.state is SegmentState.DELETED]
     assert deleted and deleted == segments[: len(deleted)]
     assert all(segment.summary is not None and segment.summary.events for segment in deleted)
-    assert State.MISSING not in states(tmp_path)
+    assert SegmentState.MISSING not in states(tmp_path)
 
 
 def test_what_retention_deleted_is_known_by_its_record_where_there_is_no_stub(tmp_path: Path) -> None:
     grow(tmp_path, archive_bytes_max=100_000, stubs_max=0)
     found = states(tmp_path)
-    assert found[0] is State.DELETED and State.MISSING not in found
+    assert found[0] is SegmentState.DELETED and SegmentState.MISSING not in found
     assert plan_folder(tmp_path)[0].header is None
 
 
 def test_a_stub_that_is_gone_is_no_gap_but_a_segment_is(tmp_path: Path) -> None:
     folder = grow(tmp_path, archive_bytes_max=100_000)
     folder.file(2, STUB).unlink()
-    kept = next(segment.number for segment in plan_folder(tmp_path) if segment.state is not State.DELETED)
+    kept = next(segment.number for segment in plan_folder(tmp_path) if segment.state is not SegmentState.DELETED)
     folder.file(kept).unlink()
     segments = plan_folder(tmp_path, seals=True)
-    assert (segments[1].state, segments[1].number) == (State.DELETED, 2)
-    assert [segment.number for segment in segments if segment.state is State.MISSING] == [kept]
+    assert (segments[1].state, segments[1].number) == (SegmentState.DELETED, 2)
+    assert [segment.number for segment in segments if segment.state is SegmentState.MISSING] == [kept]
 
 
 def test_of_the_segment_before_a_gap_nothing_says_what_it_must_be(tmp_path: Path) -> None:
     grow(tmp_path).file(3).unlink()
     before, gap, after = plan_folder(tmp_path, seals=True)[1:4]
-    assert (gap.state, gap.header) == (State.MISSING, None)
+    assert (gap.state, gap.header) == (SegmentState.MISSING, None)
     assert (before.length, before.sha256) == (0, b"")
     assert gap.sha256 and after.sha256
 

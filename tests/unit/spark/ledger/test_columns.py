@@ -14,7 +14,7 @@ import pytest
 from acquit.errors import ConfigurationError, StoreCorrupt
 from acquit.ledger.events import ENTERING, Event, EventFlag, EventKind, pack_event
 from acquit.spark.ledger import columns as module
-from acquit.spark.ledger.chain import Segment, State, plan_folder
+from acquit.spark.ledger.chain import Segment, SegmentState, plan_folder
 from acquit.spark.ledger.columns import (
     DETAIL_FIELDS,
     EVENT_FIELDS,
@@ -81,7 +81,7 @@ def test_each_event_is_a_row(tmp_path: Path, verify: str, monkeypatch: pytest.Mo
 def made_of(*events: Event) -> list[dict[str, Any]]:
     """Rows of events that no journal had to be made for."""
     array = np.frombuffer(b"".join(pack_event(*event) for event in events), DTYPE)
-    segment = Segment(folder=Path("/data"), store=UUID(int=1), number=3, state=State.CLOSED)
+    segment = Segment(folder=Path("/data"), store=UUID(int=1), number=3, state=SegmentState.CLOSED)
     labels = {name: module.Labels.of({}) for name in ("queue", "address", "actor", "container", "user")}
     chunk = module.Chunk(module.Whole(segment, module.Details(), labels), array, np.arange(len(array), dtype=np.int64))
     table = pa.table({column.name: column.make(chunk) for column in EVENT_FIELDS})
@@ -193,7 +193,7 @@ def test_a_gap(tmp_path: Path) -> None:
 
 def test_what_retention_deleted_is_no_error(tmp_path: Path) -> None:
     grow(tmp_path, archive_bytes_max=100_000)
-    deleted = [segment.number for segment in plan_folder(tmp_path) if segment.state is State.DELETED]
+    deleted = [segment.number for segment in plan_folder(tmp_path) if segment.state is SegmentState.DELETED]
     assert deleted and min(row["segment"] for row in rows(tmp_path, "segment")) == max(deleted) + 1
 
 

@@ -11,7 +11,7 @@ from acquit.errors import StoreError
 from acquit.ledger.records import Actor, Queue, encode_posting_meta
 from acquit.ledger.recovery import close_journal, open_journal, write_now
 from acquit.spark.ledger import names as module
-from acquit.spark.ledger.chain import Segment, State, plan_folder
+from acquit.spark.ledger.chain import Segment, SegmentState, plan_folder
 from acquit.spark.ledger.names import declared_at, names_at
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import read_events
@@ -41,7 +41,7 @@ def test_every_queue_of_a_whole_journal_has_its_name(tmp_path: Path, read_first:
 
 def test_a_name_is_found_behind_where_everything_before_was_deleted(tmp_path: Path) -> None:
     folder = grow(tmp_path, archive_bytes_max=100_000)
-    first = next(segment for segment in plan_folder(tmp_path) if segment.state is not State.DELETED)
+    first = next(segment for segment in plan_folder(tmp_path) if segment.state is not SegmentState.DELETED)
     queues = queues_of(folder, first)
     found = names_at(first, queues, set()).queues
     assert found == {number: (f"queue-{number}", f"address-{number}") for number in (7, 9, 10, 11)}

@@ -14,7 +14,7 @@ from acquit.errors import StoreCorrupt, StoreError
 from acquit.ledger.events import pack_event
 from acquit.ledger.records import without_body
 from acquit.ledger.totals import HASH_MODULUS, message_hash
-from acquit.spark.ledger.chain import Segment, State, plan_folder
+from acquit.spark.ledger.chain import Segment, SegmentState, plan_folder
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import DTYPE, Details, entering, message_sum, read_events, retiring, sums_by
 from acquit.store.chores import Erase, Replace
@@ -210,7 +210,7 @@ def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:
 def test_the_newest_altered_between_planning_and_reading(tmp_path: Path) -> None:
     folder = grow(tmp_path)
     segment = plan_folder(tmp_path)[-1]
-    assert segment.state is State.OPEN
+    assert segment.state is SegmentState.OPEN
     folder.flip(folder.newest, HEADER_BYTES - 100)
     with pytest.raises(StoreError):
         read_events(segment, Verify.FULL)
@@ -218,7 +218,7 @@ def test_the_newest_altered_between_planning_and_reading(tmp_path: Path) -> None
 
 def test_a_segment_moves_to_the_archive_or_goes(tmp_path: Path) -> None:
     folder = grow(tmp_path)
-    segment = next(segment for segment in plan_folder(tmp_path) if segment.state is State.CLOSED)
+    segment = next(segment for segment in plan_folder(tmp_path) if segment.state is SegmentState.CLOSED)
     expected = packed(folder, segment.number)
     moved = tmp_path / "archive" / segment.path.name
     segment.path.rename(moved)

@@ -8,7 +8,7 @@ import pytest
 
 from acquit.errors import ConfigurationError
 from acquit.spark.options import default_text
-from acquit.spark.sink.options import OPTIONS, Guarantee, Rejected, SinkOptions
+from acquit.spark.sink.options import OPTIONS, Guarantee, RejectedRows, SinkOptions
 
 URL = "amqp://127.0.0.1:5672"
 
@@ -16,7 +16,7 @@ URL = "amqp://127.0.0.1:5672"
 def test_what_is_not_said_is_as_the_table_says() -> None:
     options = SinkOptions.parse({"url": URL})
     assert options.guarantee is Guarantee.EXACTLY_ONCE
-    assert options.rejected is Rejected.FAIL
+    assert options.rejected is RejectedRows.FAIL
     assert (options.durable, options.in_flight_max, options.duplicate_window) == (True, 2_000, None)
 
 

@@ -28,14 +28,14 @@ from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.spark.connecting import connect_patiently
 from acquit.spark.sink import poster as module
 from acquit.spark.sink.options import SinkOptions
-from acquit.spark.sink.poster import Mechanism, Origin, Poster, Row, choose_mechanism
-from acquit.spark.sink.rows import RowEncoder, Values
+from acquit.spark.sink.poster import Mechanism, OutgoingRow, SinkPoster, TaskOrigin, choose_mechanism
+from acquit.spark.sink.rows import RowEncoder, RowValues
 from acquit.spark.sink.writers import TaskResult, in_order, write_rows
 from acquit.testing import Proxy
 from tests.support.draining import take_all
 from tests.support.server import Server, serving
 
-ORIGIN = Origin("query", 3, 1)
+ORIGIN = TaskOrigin("query", 3, 1)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def batches(bodies: Sequence[str], **columns: list[object]) -> Iterator[pa.Recor
     return iter(table.to_batches(max_chunksize=7))
 
 
-def write(url: str, bodies: Sequence[str], origin: Origin = ORIGIN, **given: str) -> TaskResult:
+def write(url: str, bodies: Sequence[str], origin: TaskOrigin = ORIGIN, **given: str) -> TaskResult:
     return write_rows(options(url, **given), origin, batches(bodies))
 
 
@@ -61,8 +61,8 @@ def texts(count: int) -> list[str]:
     return [f"row {number}" for number in range(count)]
 
 
-def row_of(body: str) -> Values:
-    return Values._make([body] + [None] * (len(Values._fields) - 1))
+def row_of(body: str) -> RowValues:
+    return RowValues._make([body] + [None] * (len(RowValues._fields) - 1))
 
 
 def taken(url: str, address: str = "q") -> list[object]:
@@ -137,12 +137,14 @@ def test_rows_are_not_taken_for_those_of_another_address(broker: acquit.Broker) 
 def test_two_attempts_at_once_whose_rows_differ_do_not_both_end_well(broker: acquit.Broker) -> None:
     encoder = RowEncoder(addressed=True, durable=True)
 
-    def post(attempt: Poster, index: int, body: str) -> None:
-        attempt.post(Row(index, ORIGIN.row_id(index), *encoder.encode(row_of(body), ORIGIN.row_id(index), None)))
+    def post(attempt: SinkPoster, index: int, body: str) -> None:
+        attempt.post(
+            OutgoingRow(index, ORIGIN.row_id(index), *encoder.encode(row_of(body), ORIGIN.row_id(index), None))
+        )
         while attempt._pending:
             attempt._take_oldest()
 
-    first, second = Poster(options(broker.url, rejected="skip"), ORIGIN), Poster(options(broker.url), ORIGIN)
+    first, second = SinkPoster(options(broker.url, rejected="skip"), ORIGIN), SinkPoster(options(broker.url), ORIGIN)
     try:
         for index, body in enumerate("ab"):
             post(first, index, body)
@@ -172,7 +174,7 @@ def test_an_id_column_brings_rows_into_their_order(broker: acquit.Broker) -> Non
 
 
 def test_ids_are_compared_where_rows_have_no_place(broker: acquit.Broker) -> None:
-    nameless = Origin(None, 0, 0)
+    nameless = TaskOrigin(None, 0, 0)
     with pytest.raises(ConfigurationError, match="duplicateWindow"):
         write_rows(options(broker.url, idColumn="n"), nameless, batches(texts(2), n=[1, 2]))
     given = {"idColumn": "n", "duplicateWindow": "100"}
@@ -245,7 +247,7 @@ def test_a_row_that_fails_names_itself(broker: acquit.Broker) -> None:
         write_rows(options(broker.url), ORIGIN, batches(texts(4), priority=priorities))
     long = batches(["x"], n=["n" * 10_000], priority=[999])
     with pytest.raises(RowRejected, match=r"\(id n{300}\): the column"):
-        write_rows(options(broker.url, idColumn="n"), Origin("another", 0, 0), long)
+        write_rows(options(broker.url, idColumn="n"), TaskOrigin("another", 0, 0), long)
     result = write_rows(options(broker.url, rejected="skip"), ORIGIN, batches(texts(4), priority=priorities))
     assert (result.rejected, len(result.rejections)) == (1, 1)
     assert "priority is 999" in result.rejections[0]
@@ -291,14 +293,14 @@ def test_rows_that_are_refused_do_not_cost_all_that_is_sent_ahead_each(
 ) -> None:
     """With a mark what is behind a refused row is sent again: the fewer are ahead, the more of them are refused."""
     started = 0
-    start = Poster._start
+    start = SinkPoster._start
 
-    def count(self: Poster, sending: module._Sending) -> None:
+    def count(self: SinkPoster, sending: module._RowInFlight) -> None:
         nonlocal started
         started += 1
         start(self, sending)
 
-    monkeypatch.setattr(Poster, "_start", count)
+    monkeypatch.setattr(SinkPoster, "_start", count)
     addresses: list[object] = ["$no" if number % 2 and number < 300 else "q" for number in range(1_000)]
     given = SinkOptions.parse({"url": broker.url, "rejected": "skip", "sendTimeout": "30s"})
     result = write_rows(given, ORIGIN, batches(texts(1_000), address=addresses))
@@ -405,7 +407,7 @@ def test_what_the_broker_ends_says_why(ends: str) -> None:
 
 @pytest.mark.parametrize("given", [{}, {"duplicateWindow": "1000", "idColumn": "n"}], ids=["mark", "ids"])
 def test_a_connection_that_is_cut_is_made_again(broker: acquit.Broker, given: dict[str, str]) -> None:
-    origin = Origin(None, 0, 0) if given else ORIGIN
+    origin = TaskOrigin(None, 0, 0) if given else ORIGIN
     with Proxy(broker.url) as proxy:
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -474,9 +476,9 @@ def test_rows_that_were_accepted_before_a_connection_was_lost_are_not_sent_again
     """On a broker that tells none again, each would be there twice."""
     encoder = RowEncoder(addressed=True, durable=True)
     with Proxy(broker.url) as proxy:
-        poster = Poster(options(proxy.url, guarantee="at-least-once"), ORIGIN)
+        poster = SinkPoster(options(proxy.url, guarantee="at-least-once"), ORIGIN)
         for index, body in enumerate(texts(20)):
-            poster.post(Row(index, "id", *encoder.encode(row_of(body), "id", None)))
+            poster.post(OutgoingRow(index, "id", *encoder.encode(row_of(body), "id", None)))
             receipt = poster._pending[-1].receipt
             if index < 15:
                 assert receipt is not None
@@ -551,21 +553,21 @@ def test_volatile_rows_are_lost_with_a_killed_broker_as_ever_and_the_task_goes_o
 
 def test_what_waits_for_answers_is_bounded(broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     most = 0
-    take: Callable[[Poster], None] = Poster._take_oldest
+    take: Callable[[SinkPoster], None] = SinkPoster._take_oldest
 
-    def watch(self: Poster) -> None:
+    def watch(self: SinkPoster) -> None:
         nonlocal most
         most = max(most, len(self._pending))
         assert self._pending_bytes <= 64 * 1024
         take(self)
 
-    monkeypatch.setattr(Poster, "_take_oldest", watch)
-    one = Poster(options(broker.url, maxInFlight="50", maxInFlightBytes="64k"), ORIGIN)
+    monkeypatch.setattr(SinkPoster, "_take_oldest", watch)
+    one = SinkPoster(options(broker.url, maxInFlight="50", maxInFlightBytes="64k"), ORIGIN)
     header = b"\x00\x53\x70\xc0\x02\x01\x41"
     for index in range(300):
         body = bytes(20 if index < 200 else 4_000)
         size = len(body).to_bytes(4)
-        one.post(Row(index, str(index), header, b"\x00\x53\x75\xb0" + size + body))
+        one.post(OutgoingRow(index, str(index), header, b"\x00\x53\x75\xb0" + size + body))
     assert one.finish().written == 300
     one.close()
     assert most == 50

@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 from acquit.errors import ConfigurationError
 from acquit.protocol.message import AmqpSequence, AmqpValue, Message
 from acquit.spark.columns import FIELDS
-from acquit.spark.sink.rows import COLUMNS, PASSED_OVER, BadRow, RowEncoder, Values, plan_columns, rows_of
+from acquit.spark.sink.rows import COLUMNS, PASSED_OVER, BadRow, RowEncoder, RowValues, plan_columns, rows_of
 
-NOTHING = Values(*[None] * len(Values._fields))
+NOTHING = RowValues(*[None] * len(RowValues._fields))
 TEXT = pa.string()
 
 
-def row(**fields: object) -> Values:
+def row(**fields: object) -> RowValues:
     return NOTHING._replace(**fields)  # type: ignore[arg-type]
 
 
-def message(values: Values, own_id: str = "own", duplicate_id: str | None = None, *, durable: bool = True) -> Message:
+def message(
+    values: RowValues, own_id: str = "own", duplicate_id: str | None = None, *, durable: bool = True
+) -> Message:
     header, rest = RowEncoder(addressed=True, durable=durable).encode(values, own_id, duplicate_id)
     return Message.decode(header + rest)
 
