@@ -62,7 +62,7 @@ async def measure(
         elif plan.scenario is not Scenario.FAN_OUT:
             # A temporary node lives as long as the link that had it made: this one, which takes no message.
             queue = (await stack.enter_async_context(session.receiver(None, prefetch=0))).address
-        return await _Run(plan, queue).perform(connections, progress)
+        return await _Measurement(plan, queue).perform(connections, progress)
 
 
 @asynccontextmanager
@@ -115,7 +115,7 @@ async def _left_empty(connection: Connection, queue: str) -> AsyncIterator[None]
                 empty = 0 if await receiver.receive_many(_BATCH, 0) else empty + 1
 
 
-class _Run:
+class _Measurement:
     """The measurement while it is under way, and the only writer of its result."""
 
     def __init__(self, plan: BenchPlan, address: str | None) -> None:
@@ -300,7 +300,7 @@ class PostingPace:
 class _Outcomes:
     """Sends of one sender that are not answered yet, in their order."""
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: _Measurement) -> None:
         self._run = run
         self._waiting: deque[tuple[SendReceipt, int]] = deque()
         self._more = asyncio.Event()

@@ -119,7 +119,7 @@ def ingest(
     spool = Spool(open_store(read_place(options.source_options()["spool"])))
     refuse_private(spool.place, session.conf.get("spark.master") or "local")
     before = spool.state().totals
-    run = _Run(options, on_progress)
+    run = _IngestRun(options, on_progress)
     try:
         query = run.start(session)
         run.follow(query)
@@ -150,7 +150,7 @@ def _reconcile(session: SparkSession, options: IngestOptions, ledger: Path) -> R
     return reconcile(ReconcileOptions(audit=into, queue=options.addresses[0], table=options.table), spark=session)
 
 
-class _Run:
+class _IngestRun:
     """Run of the query, and what has been reported of it."""
 
     def __init__(self, options: IngestOptions, on_progress: Callable[[IngestProgress], None] | None) -> None:

@@ -21,7 +21,7 @@ from acquit.errors import (
 )
 from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
-from acquit.spark.audit.log import AuditLog, Entry
+from acquit.spark.audit.log import AuditLog, LogEntry
 from acquit.spark.columns import MessageColumns
 from acquit.spark.decoding import JsonDecoder, TextDecoder
 from acquit.spark.exact import read_exact
@@ -222,7 +222,7 @@ ENTRIES = (
         forgotten=Forgotten(),
     ),
 )
-AUDITED = Entry(
+AUDITED = LogEntry(
     number=1,
     run="r",
     buckets=4,

@@ -45,9 +45,9 @@ class Query:
         return None
 
 
-def run(tmp_path: Path, told: Callable[[IngestProgress], None] | None, trigger: str | None = None) -> module._Run:
+def run(tmp_path: Path, told: Callable[[IngestProgress], None] | None, trigger: str | None = None) -> module._IngestRun:
     options = IngestOptions(url="amqp://127.0.0.1:1", address="orders", table=tmp_path / "table", trigger=trigger)
-    return module._Run(options, told)
+    return module._IngestRun(options, told)
 
 
 @pytest.mark.parametrize(

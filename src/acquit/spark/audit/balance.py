@@ -119,7 +119,7 @@ class BrokerTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueBalance:
+class BalanceRow:
     """Balance of one queue, a row of the table."""
 
     broker: str
@@ -141,7 +141,7 @@ def balance(
     *,
     holes: bool,
     known: bool,
-) -> list[QueueBalance]:
+) -> list[BalanceRow]:
     """The queues of a broker. `live`: by queue, number of open messages and sum of their hashes. `holes`: there are
     segments that could not be read. `known`: what the
     segments that could not be read have done is known."""
@@ -156,7 +156,7 @@ def balance(
         stated = known and (not holes or queue in totals.end or queue in totals.here or queue in totals.deleted)
         state, detail = _judge(total, count, unknown, agree=agree, known=stated, unknown_sum=unknown_sum)
         rows.append(
-            QueueBalance(
+            BalanceRow(
                 broker=broker,
                 queue_number=queue,
                 queue=names.get(queue),
@@ -192,7 +192,7 @@ def _judge(
     return BALANCED, ""
 
 
-def table(rows: Iterable[QueueBalance]) -> pa.Table:
+def table(rows: Iterable[BalanceRow]) -> pa.Table:
     """Return the table as the audit keeps it."""
     return pa.Table.from_pylist(
         [

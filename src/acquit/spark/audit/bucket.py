@@ -33,7 +33,7 @@ NO_POSTING: Final = "its posting is nowhere in the journal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RunFolders:
     """Folders that a run writes into, and what it knows of its brokers."""
 
     root: Path
@@ -85,7 +85,7 @@ class BucketFacts:
         return cls(**(value | changed))
 
 
-def merge_bucket(bucket: int, pieces: Lives, counters: Counters, place: Place, label: str) -> BucketFacts:
+def merge_bucket(bucket: int, pieces: Lives, counters: Counters, place: RunFolders, label: str) -> BucketFacts:
     """Put a bucket together, and write what comes of it. Raises OSError."""
     facts = BucketFacts(bucket=bucket)
     if len(pieces):
@@ -97,7 +97,7 @@ def merge_bucket(bucket: int, pieces: Lives, counters: Counters, place: Place, l
     return facts
 
 
-def _lives(facts: BucketFacts, pieces: Lives, place: Place, label: str) -> Counters:
+def _lives(facts: BucketFacts, pieces: Lives, place: RunFolders, label: str) -> Counters:
     before = place.open.get(facts.bucket)
     left = tables.open_lives(place.root / before) if before is not None else NO_LIVES
     in_order = pieces[np.argsort(pieces["first_segment"], kind="stable")]

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from acquit.spark.audit import counters as counting
 from acquit.spark.audit import lives as living
 from acquit.spark.audit import tables
-from acquit.spark.audit.bucket import Place, merge_bucket
+from acquit.spark.audit.bucket import RunFolders, merge_bucket
 from acquit.spark.audit.counters import COUNTER, NO_COUNTERS
 from acquit.spark.audit.lives import LIFE, NO_LIVES, Lives
 from acquit.spark.audit.segment import Work, fold
@@ -60,7 +60,9 @@ def in_tasks(
     return session.range(0, len(parts), 1, len(parts)).mapInArrow(run, from_arrow_schema(schema))
 
 
-def fold_task(part: tuple[int, Sequence[Work]], place: Place, buckets: int, verify: Verify) -> Iterator[pa.RecordBatch]:
+def fold_task(
+    part: tuple[int, Sequence[Work]], place: RunFolders, buckets: int, verify: Verify
+) -> Iterator[pa.RecordBatch]:
     """Fold the segments of a task; `part` is its number, and these."""
     number, works = part
     label = f"fold-{number:06}-{secrets.token_hex(6)}"
@@ -108,7 +110,7 @@ def _block_batch(blocks: Sequence[tuple[int, int, bytes]]) -> pa.RecordBatch:
     )
 
 
-def merge_task(place: Place) -> Callable[[pa.Table], pa.Table]:
+def merge_task(place: RunFolders) -> Callable[[pa.Table], pa.Table]:
     """The function that puts one bucket together."""
 
     def run(blocks: pa.Table) -> pa.Table:

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from acquit.spark.audit import tables
 from acquit.spark.audit.balance import BrokerTotals
-from acquit.spark.audit.log import Entry
+from acquit.spark.audit.log import LogEntry
 
 Names: TypeAlias = dict[int, dict[int, tuple[str, str]]]
 """Name and address of each queue, "" where they are not known, by broker and queue, both by number."""
 
 
-def read_names(root: Path, entry: Entry | None) -> Names:
+def read_names(root: Path, entry: LogEntry | None) -> Names:
     """Return the names that earlier runs found. Raises as `tables.read`."""
     found: Names = {}
     if entry is not None:
@@ -43,7 +43,7 @@ def names_table(names: Names) -> pa.Table:
     )
 
 
-def read_totals(root: Path, entry: Entry | None) -> dict[int, BrokerTotals]:
+def read_totals(root: Path, entry: LogEntry | None) -> dict[int, BrokerTotals]:
     """Return the totals by the broker's number. Raises as `tables.read`."""
     if entry is None:
         return {}

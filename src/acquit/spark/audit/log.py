@@ -85,7 +85,7 @@ class BrokerState:
 
 
 @dataclass(slots=True, kw_only=True)
-class Entry:
+class LogEntry:
     """Entry of the log: one committed run."""
 
     number: int
@@ -111,7 +111,7 @@ class Entry:
         return json.dumps(asdict(self), indent=1).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Entry:
+    def from_bytes(cls, data: bytes) -> LogEntry:
         """Raises ValueError, KeyError, TypeError."""
         value = json.loads(data)
         changed = {
@@ -139,25 +139,25 @@ class AuditLog:
             raise StoreCorrupt("an entry of the audit's log is missing", path=str(self._folder), offset=0)
         return numbers
 
-    def read(self, number: int) -> Entry:
+    def read(self, number: int) -> LogEntry:
         """Raises StoreCorrupt, OSError, and ConfigurationError for an entry of a later version of acquit."""
         path = self._path(number)
         data = path.read_bytes()
         try:
             version = json.loads(data)["format"]
-            entry = Entry.from_bytes(data) if version <= FORMAT else None
+            entry = LogEntry.from_bytes(data) if version <= FORMAT else None
         except NOT_WHAT_WAS_WRITTEN as error:
             raise StoreCorrupt(f"no entry of an audit's log: {error}", path=str(path), offset=0) from error
         if entry is None:
             raise ConfigurationError(f"{path} was written by a later version of acquit")
         return entry
 
-    def last(self) -> Entry | None:
+    def last(self) -> LogEntry | None:
         """The newest entry; None where there is none yet. Raises as `numbers` and `read`."""
         numbers = self.numbers()
         return self.read(numbers[-1]) if numbers else None
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LogEntry]:
         """All, oldest first. Raises as `numbers` and `read`, and StoreCorrupt where one was changed."""
         found, before = [], ""
         for number in self.numbers():
@@ -180,7 +180,7 @@ class AuditLog:
         (self.root / name).mkdir(parents=True)
         return name
 
-    def commit(self, entry: Entry) -> None:
+    def commit(self, entry: LogEntry) -> None:
         """Make the run visible. Its files must be synced. Raises PipelineFailed where another run was first,
         OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)

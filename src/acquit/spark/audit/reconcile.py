@@ -146,7 +146,7 @@ def reconcile(
         _identity_column(columns, options, brokers)  # what is wrong with it is told before Spark has started
     session = session_of(spark, options)
     try:
-        return _Comparison(session, results, options, brokers, say).run()
+        return _TableComparison(session, results, options, brokers, say).run()
     except QUERY_ERRORS as error:
         raise cause_of(error)  # noqa: B904  # its cause says what kind it is
 
@@ -227,7 +227,7 @@ def ids_known_since_us(folders: Iterable[str]) -> int:
     )
 
 
-class _Comparison:
+class _TableComparison:
     def __init__(
         self,
         spark: SparkSession,

@@ -20,7 +20,7 @@ from acquit.ledger.events import ENTERING, RETIRING, EventKind
 from acquit.spark.audit import anomalies, balance, counters, dead_letters, histories, tables
 from acquit.spark.audit.counters import FIRST, LATENCY, MINUTE_US, WAIT, Counters
 from acquit.spark.audit.histogram import BUCKETS
-from acquit.spark.audit.log import AuditLog, BrokerState, Entry
+from acquit.spark.audit.log import AuditLog, BrokerState, LogEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,12 +57,12 @@ class AuditResults:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._entries: list[Entry] = AuditLog(folder).entries()
+        self._entries: list[LogEntry] = AuditLog(folder).entries()
         if not self._entries:
             raise ConfigurationError(f"{folder} has no audit: its log has no entry")
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> LogEntry:
         """The newest entry of the log."""
         return self._entries[-1]
 

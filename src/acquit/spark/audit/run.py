@@ -28,11 +28,11 @@ from acquit.errors import ConfigurationError, StoreCorrupt
 from acquit.spark.audit import anomalies, dead_letters, histories, kept, suspects, tables
 from acquit.spark.audit import balance as balancing
 from acquit.spark.audit.anomalies import NOTES, AnomalyRow
-from acquit.spark.audit.balance import BrokerTotals, QueueBalance
-from acquit.spark.audit.bucket import Place
+from acquit.spark.audit.balance import BalanceRow, BrokerTotals
+from acquit.spark.audit.bucket import RunFolders
 from acquit.spark.audit.failures import cause_of
 from acquit.spark.audit.jobs import BLOCK, RESULT, fold_task, in_tasks, merge_task
-from acquit.spark.audit.log import RUNS, AuditLog, Entry
+from acquit.spark.audit.log import RUNS, AuditLog, LogEntry
 from acquit.spark.audit.options import AuditOptions, AuditProgress, AuditSummary
 from acquit.spark.audit.plan import Plan, advance, covered, plan_run, tasks
 from acquit.spark.audit.tables import DataFile
@@ -63,7 +63,7 @@ def audit(
     """
     started_s = time.monotonic()
     refuse_connect(spark)
-    run = _Run(options, on_progress or (lambda progress: None))
+    run = _AuditRun(options, on_progress or (lambda progress: None))
     return run.run(spark, started_s)
 
 
@@ -79,7 +79,7 @@ def _check_into(into: Path) -> None:
         )
 
 
-class _Run:
+class _AuditRun:
     """Run of the audit."""
 
     def __init__(self, options: AuditOptions, on_progress: Callable[[AuditProgress], None]) -> None:
@@ -124,10 +124,10 @@ class _Run:
 
     # -- the work -----------------------------------------------------------------------------------------------------
 
-    def _entry(self, session: SparkSession, plan: Plan, folder: str) -> Entry:
+    def _entry(self, session: SparkSession, plan: Plan, folder: str) -> LogEntry:
         """Do what is planned, and write it into the run's folder; what the log is to say of it."""
         before = self._before
-        place = Place(
+        place = RunFolders(
             root=self._root,
             folder=folder,
             brokers={broker.number: broker.store for broker in plan.brokers},
@@ -147,7 +147,7 @@ class _Run:
         files = told.files + self._added(session, plan, place, told, rows)
         state = self._state(folder, balances, totals)
         old = set(before.open.values()) | set(before.state.values()) if before is not None else set()
-        return Entry(
+        return LogEntry(
             number=self._number,
             run=folder,
             buckets=self._buckets,
@@ -161,7 +161,7 @@ class _Run:
             previous_sha256=self._log.sha256(self._number - 1),
         )
 
-    def _fold(self, session: SparkSession, plan: Plan, place: Place) -> Told:
+    def _fold(self, session: SparkSession, plan: Plan, place: RunFolders) -> Told:
         if not plan.works:
             return Told()
         works = tasks(plan.works, session.sparkContext.defaultParallelism * _TASKS_A_CORE)
@@ -232,10 +232,10 @@ class _Run:
 
     def _balance(
         self, plan: Plan, told: Told, opened: Mapping[int, str], totals: dict[int, BrokerTotals]
-    ) -> list[QueueBalance]:
+    ) -> list[BalanceRow]:
         """Balance all queues. Brings `totals` to the end of the run."""
         live, unknown = told.live(self._root, opened), told.unknown()
-        rows: list[QueueBalance] = []
+        rows: list[BalanceRow] = []
         for broker in plan.brokers:
             own = totals.setdefault(broker.number, BrokerTotals())
             facts = [facts for facts in told.segments if facts.broker == broker.number]
@@ -255,7 +255,7 @@ class _Run:
         return rows
 
     def _added(
-        self, session: SparkSession, plan: Plan, place: Place, told: Told, rows: Sequence[AnomalyRow]
+        self, session: SparkSession, plan: Plan, place: RunFolders, told: Told, rows: Sequence[AnomalyRow]
     ) -> list[DataFile]:
         """Write what the driver adds to the tables that grow."""
         options = self._options
@@ -273,9 +273,7 @@ class _Run:
             if table.num_rows
         ]
 
-    def _state(
-        self, folder: str, balances: Sequence[QueueBalance], totals: Mapping[int, BrokerTotals]
-    ) -> dict[str, str]:
+    def _state(self, folder: str, balances: Sequence[BalanceRow], totals: Mapping[int, BrokerTotals]) -> dict[str, str]:
         """Write what replaces that of the run before."""
         found = {
             "queues": kept.names_table(self._names),
@@ -287,7 +285,7 @@ class _Run:
             for name, table in found.items()
         }
 
-    def _summary(self, entry: Entry, started_s: float, *, changed: bool) -> AuditSummary:
+    def _summary(self, entry: LogEntry, started_s: float, *, changed: bool) -> AuditSummary:
         said = dict(entry.summary)
         said["differing"] = tuple(said["differing"])
         if not changed:
@@ -304,7 +302,7 @@ class _Run:
 
 
 def _said(
-    told: Told, files: Sequence[DataFile], counts: Mapping[str, int], balances: Sequence[QueueBalance]
+    told: Told, files: Sequence[DataFile], counts: Mapping[str, int], balances: Sequence[BalanceRow]
 ) -> dict[str, Any]:
     """A run's summary, as the log keeps it."""
     differing = [row for row in balances if row.state == balancing.DIFFERS]

@@ -11,7 +11,7 @@ import pytest
 
 from acquit.errors import ConfigurationError, StoreError
 from acquit.spark.audit.log import BrokerState
-from acquit.spark.audit.reconcile import ReconcileOptions, _Comparison, ids_known_since_us, journals_of
+from acquit.spark.audit.reconcile import ReconcileOptions, _TableComparison, ids_known_since_us, journals_of
 from acquit.spark.audit.results import AuditResults
 from acquit.spark.ledger.chain import SegmentState, plan_folder
 from acquit.store.reading import FolderReader
@@ -48,7 +48,7 @@ def test_what_the_ledger_has_not_is_judged_where_all_ids_are_known(tmp_path: Pat
             table=tmp_path,
             since=None if since_us is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=since_us),
         )
-        return _Comparison(cast(Any, None), results, options, [results.brokers[1].store], print)._ids_known()
+        return _TableComparison(cast(Any, None), results, options, [results.brokers[1].store], print)._ids_known()
 
     assert known()
     folder.file(1).unlink()
