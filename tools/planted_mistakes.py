@@ -100,8 +100,8 @@ MISTAKES: tuple[Planted, ...] = (
         "fate read the wrong way",
         "a transaction that is said to be committed happened whole",
         "client/transacting.py",
-        '                Event.ROLLED_BACK,\n                f"{ending.reason}; the broker says',
-        '                Event.COMMITTED,\n                f"{ending.reason}; the broker says',
+        '                TransactionEvent.ROLLED_BACK,\n                f"{ending.reason}; the broker says',
+        '                TransactionEvent.COMMITTED,\n                f"{ending.reason}; the broker says',
     ),
     _one(
         "window off by one",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.client.modes import FAILED, MODES, SYNONYMS, AckMode, CreditReturn, Mode, Scope, find_mode
+from acquit.client.modes import FAILED, MODES, SYNONYMS, AckMode, AckScope, CreditReturn, Mode, find_mode
 from acquit.client.reconnecting import ConnectionEventKind, Reconnect
 from acquit.client.url import FAILOVER_OPTIONS
 from acquit.protocol.constants import RELEASED
@@ -46,7 +46,7 @@ def values(mode: AckMode) -> list[int]:
 def test_the_modes_side_by_side(mode: Mode) -> None:
     said = side_by_side()[mode.name]
     assert said["value"] == ", ".join(map(str, values(mode.name)))
-    assert ("no effect" in said["`acknowledge`"]) == (mode.scope is Scope.NOTHING)
+    assert ("no effect" in said["`acknowledge`"]) == (mode.scope is AckScope.NOTHING)
     assert ("on acknowledgement" in said["credit comes back"]) == (mode.credit is CreditReturn.ON_ACKNOWLEDGEMENT)
     assert ("unsettled_max" in said["credit comes back"]) == mode.bounded
     assert said["snd-settle-mode"] == mode.snd_settle_mode.name.lower()

@@ -228,7 +228,7 @@ logging.basicConfig()
 SHOWS_THE_TARGET = """
 from acquit.client import url
 
-url.Target.__repr__ = lambda target: f"Target({target.username}, {target.password})"
+url.ConnectTarget.__repr__ = lambda target: f"Target({target.username}, {target.password})"
 """
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from acquit.bench.plan import STAMP_BYTES, BenchPlan, BenchResult, BenchStalled, Scenario
 from acquit.client.aio import Connection, ReceivedMessage, Receiver, Sender, SendReceipt, Session
 from acquit.client.management import ManagementFailed
-from acquit.client.modes import MODES, AckMode, Scope
+from acquit.client.modes import MODES, AckMode, AckScope
 from acquit.client.options import DeliveryMode
 from acquit.errors import AcquitError, ConfigurationError
 from acquit.protocol.definitions import Accepted
@@ -347,8 +347,8 @@ async def _acknowledge(session: Session, messages: list[ReceivedMessage]) -> Non
     _ = await session.acknowledge(messages[-1], sync=False)
 
 
-_ACKNOWLEDGE: Final[dict[Scope, Callable[[Session, list[ReceivedMessage]], Awaitable[None]]]] = {
-    Scope.MESSAGE: _settle,
-    Scope.SESSION: _acknowledge,
+_ACKNOWLEDGE: Final[dict[AckScope, Callable[[Session, list[ReceivedMessage]], Awaitable[None]]]] = {
+    AckScope.MESSAGE: _settle,
+    AckScope.SESSION: _acknowledge,
 }
 """Calls that a mode takes beside receiving, by what its `acknowledge` means."""

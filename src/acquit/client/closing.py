@@ -12,7 +12,7 @@ from acquit.client.receipts import Promise, SendPromise
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
-from acquit.client.transacting import Transaction, Transactions
+from acquit.client.transacting import SessionTransactions, Transaction
 from acquit.client.waiting import Deadline, wait
 from acquit.errors import AcquitError, DeliveryInDoubt, LocalProtocolError, NotSent
 
@@ -71,7 +71,7 @@ async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float
 
 
 async def _ended(
-    driver: Driver, transactions: Transactions, ending: Transaction, deadline: Deadline, timeout_s: float
+    driver: Driver, transactions: SessionTransactions, ending: Transaction, deadline: Deadline, timeout_s: float
 ) -> None:
     driver.act()
     if not await wait(ending, deadline.left()):

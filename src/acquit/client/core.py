@@ -48,8 +48,8 @@ from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.reconnecting import worth_another_try
 from acquit.client.resuming import ResumingReceiver, ResumingSender
 from acquit.client.sending import SenderCore
-from acquit.client.session import Removal, SessionCore
-from acquit.client.transacting import Control
+from acquit.client.session import SessionCore, SubscriptionRemoval
+from acquit.client.transacting import ControlLink
 from acquit.errors import ConnectionClosed, ConnectionLost
 from acquit.protocol import events as ev
 from acquit.protocol.connection import Connection
@@ -328,12 +328,12 @@ class ClientCore(CoreBase):
 
     def _on_link_attached(self, event: ev.LinkAttached) -> None:
         endpoint = event.link.context
-        if isinstance(endpoint, SenderCore | ReceiverCore | Removal | Control | FateQuery):
+        if isinstance(endpoint, SenderCore | ReceiverCore | SubscriptionRemoval | ControlLink | FateQuery):
             endpoint.on_attached()
 
     def _on_link_detached(self, event: ev.LinkDetached) -> None:
         endpoint = event.link.context
-        if isinstance(endpoint, Removal | Control | FateQuery):
+        if isinstance(endpoint, SubscriptionRemoval | ControlLink | FateQuery):
             endpoint.on_ended(link_failure(event, endpoint.what))
         if not isinstance(endpoint, SenderCore | ReceiverCore):
             return
@@ -358,7 +358,7 @@ class ClientCore(CoreBase):
     def _on_credit(self, event: ev.CreditChanged) -> None:
         if isinstance(sender := event.link.context, SenderCore):
             sender.on_credit()
-        elif isinstance(control := event.link.context, Control | FateQuery):
+        elif isinstance(control := event.link.context, ControlLink | FateQuery):
             control.pump()
 
     def _on_drained(self, event: ev.LinkDrained) -> None:
@@ -391,7 +391,7 @@ class ClientCore(CoreBase):
             session = endpoint.session
             assert isinstance(session, SessionCore)
             session.on_answers(event.deliveries, event.state, event.settled)
-        elif isinstance(endpoint, Control | FateQuery):
+        elif isinstance(endpoint, ControlLink | FateQuery):
             endpoint.on_states(event.deliveries, event.state, event.settled)
 
 

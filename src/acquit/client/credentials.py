@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from acquit.client.options import MECHANISMS
 from acquit.client.scram import SCRAM, Scram
-from acquit.client.url import Target
+from acquit.client.url import ConnectTarget
 from acquit.errors import AuthenticationFailed, ConfigurationError
 from acquit.protocol import sasl
 
 
-def make_sasl(target: Target, wanted: Sequence[str], *, certified: bool) -> sasl.SaslClient:
+def make_sasl(target: ConnectTarget, wanted: Sequence[str], *, certified: bool) -> sasl.SaslClient:
     """The client's side of SASL: the first of these that the server has. `wanted` restricts and orders them;
     `certified`: TLS may show a certificate of ours.
 

@@ -33,7 +33,7 @@ from acquit.client.options import ConnectOptions, check_text, check_timeout
 from acquit.client.receipts import Milestone
 from acquit.client.received import Kinds
 from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final
-from acquit.client.url import Places, Target, Urls, parse_urls
+from acquit.client.url import ConnectTarget, Places, Urls, parse_urls
 from acquit.client.waiting import check_loop, wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
 from acquit.protocol.connection import Connection
@@ -47,7 +47,7 @@ Listener = Callable[[ConnectionEvent], object]
 """Callback that is told of the connection's events."""
 
 
-class Settings(NamedTuple):
+class WireSettings(NamedTuple):
     """All it takes to make a wire to a host, again and again."""
 
     container_id: str
@@ -64,7 +64,7 @@ class Settings(NamedTuple):
 class Wire:
     """A connection to one host, or an attempt at one (a `transport.Handler`)."""
 
-    def __init__(self, driver: Driver, target: Target) -> None:
+    def __init__(self, driver: Driver, target: ConnectTarget) -> None:
         self.target = target
         self.opened = Milestone()
         self._driver = driver
@@ -187,7 +187,7 @@ class Driver:
     """The wire that the core talks over, or did last."""
     _attempt: Wire | None = None
 
-    def __init__(self, places: Places, settings: Settings) -> None:
+    def __init__(self, places: Places, settings: WireSettings) -> None:
         self.loop = asyncio.get_running_loop()
         self.settings = settings
         self._targets = list(places.targets)
@@ -433,7 +433,9 @@ class Driver:
         return self.wire.target.where
 
 
-def ssl_context_for(target: Target, given: ssl.SSLContext | None, *, in_band: bool = False) -> ssl.SSLContext | None:
+def ssl_context_for(
+    target: ConnectTarget, given: ssl.SSLContext | None, *, in_band: bool = False
+) -> ssl.SSLContext | None:
     """The TLS settings for a URL; `in_band`: TLS is asked for inside of the connection. Raises ConfigurationError for
     settings without TLS in the URL: nobody who gives a context wants to go on in the clear."""
     if in_band and target.tls:
@@ -480,7 +482,7 @@ async def open_driver(
     places = parse_urls(urls, options.reconnect).authenticated(username, password)
     driver = Driver(
         places,
-        Settings(
+        WireSettings(
             container_id=container_id if container_id is not None else f"acquit-{uuid.uuid4()}",
             options=options,
             kinds=kinds,

@@ -24,7 +24,7 @@ from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure
 from acquit.client.options import link_name
 from acquit.client.receipts import Milestone
-from acquit.client.received import SessionBase
+from acquit.client.received import SessionCoreBase
 from acquit.errors import ConfigurationError, DecodeError, LinkDetached
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Source, Target
@@ -84,7 +84,7 @@ class FateQuery:
 
     what = "the question about a transaction"
 
-    def __init__(self, session: SessionBase, txn_id: bytes, origin: Origin | None = None) -> None:
+    def __init__(self, session: SessionCoreBase, txn_id: bytes, origin: Origin | None = None) -> None:
         self.done = Milestone()
         self.answer = TransactionFate.UNKNOWN
         """Once `done` has succeeded."""

@@ -55,7 +55,7 @@ class CreditReturn(IntEnum):
     """The outcome of the message: what is handed out and not acknowledged counts as prefetched."""
 
 
-class Scope(IntEnum):
+class AckScope(IntEnum):
     """The messages that `acknowledge` means in a mode."""
 
     NOTHING = 0
@@ -72,7 +72,7 @@ class Mode:
 
     name: AckMode
     credit: CreditReturn
-    scope: Scope
+    scope: AckScope
     received: Outcome | None
     """Outcome that `receive` gives a message as it returns it; None: no outcome."""
     listener_called: Outcome | None = None
@@ -113,7 +113,7 @@ MODES: Final[dict[AckMode, Mode]] = {
         Mode(
             name=AckMode.TRANSACTED,
             credit=CreditReturn.ON_HANDOVER,
-            scope=Scope.NOTHING,
+            scope=AckScope.NOTHING,
             received=None,
             listener_returned=None,
             listener_failed=None,
@@ -128,7 +128,7 @@ MODES: Final[dict[AckMode, Mode]] = {
         Mode(
             name=AckMode.AUTO,
             credit=CreditReturn.ON_HANDOVER,
-            scope=Scope.NOTHING,
+            scope=AckScope.NOTHING,
             received=ACCEPTED,
             listener_returned=ACCEPTED,
             listener_failed=FAILED,
@@ -140,7 +140,7 @@ MODES: Final[dict[AckMode, Mode]] = {
         Mode(
             name=AckMode.CLIENT,
             credit=CreditReturn.ON_ACKNOWLEDGEMENT,
-            scope=Scope.SESSION,
+            scope=AckScope.SESSION,
             received=None,
             listener_returned=None,
             listener_failed=None,
@@ -152,7 +152,7 @@ MODES: Final[dict[AckMode, Mode]] = {
         Mode(
             name=AckMode.INDIVIDUAL,
             credit=CreditReturn.ON_ACKNOWLEDGEMENT,
-            scope=Scope.MESSAGE,
+            scope=AckScope.MESSAGE,
             received=None,
             listener_returned=None,
             listener_failed=None,
@@ -164,7 +164,7 @@ MODES: Final[dict[AckMode, Mode]] = {
         Mode(
             name=AckMode.DUPS_OK,
             credit=CreditReturn.ON_HANDOVER,
-            scope=Scope.NOTHING,
+            scope=AckScope.NOTHING,
             received=ACCEPTED,
             listener_returned=ACCEPTED,
             listener_failed=FAILED,
@@ -179,7 +179,7 @@ MODES: Final[dict[AckMode, Mode]] = {
         Mode(
             name=AckMode.NO_ACK,
             credit=CreditReturn.ON_HANDOVER,
-            scope=Scope.NOTHING,
+            scope=AckScope.NOTHING,
             received=None,
             listener_returned=None,
             listener_failed=None,
@@ -191,7 +191,7 @@ MODES: Final[dict[AckMode, Mode]] = {
         Mode(
             name=AckMode.PRE_ACK,
             credit=CreditReturn.ON_HANDOVER,
-            scope=Scope.NOTHING,
+            scope=AckScope.NOTHING,
             received=ACCEPTED,
             listener_called=ACCEPTED,
             listener_returned=None,

@@ -208,13 +208,13 @@ class Provisional:
     outcome: Outcome | None
 
 
-class Unreliable(Enum):
+class UnreliableSend(Enum):
     """The state of a send that nobody will tell the outcome of."""
 
     SENT = "sent"
 
 
-UNRELIABLE = Unreliable.SENT
+UNRELIABLE = UnreliableSend.SENT
 
 
 class TimeOver(NamedTuple):
@@ -256,7 +256,7 @@ class SendPromise(Promise):
         self.payload = payload
         self.transferred = False
         self.resent = False  # it was sent before, over a connection that was lost
-        self.state: DeliveryState | Provisional | Unreliable | None = None
+        self.state: DeliveryState | Provisional | UnreliableSend | None = None
         self._failure: Failure | TimeOver | None = None
         self.asked = False
         self.tag: bytes | None = None  # of an exactly-once send
@@ -277,7 +277,7 @@ class SendPromise(Promise):
         state = self.state
         return isinstance(state, Provisional) and state.transaction.fate is None
 
-    def settle(self, state: DeliveryState | Provisional | Unreliable | None) -> None:
+    def settle(self, state: DeliveryState | Provisional | UnreliableSend | None) -> None:
         """The peer decided (loop side)."""
         self.payload = b""
         self.state = state
@@ -303,7 +303,7 @@ class SendPromise(Promise):
                     return error
             state = state.outcome
         match state:
-            case Accepted() | Unreliable.SENT:
+            case Accepted() | UnreliableSend.SENT:
                 return None
             case Rejected() | Released() | Modified():
                 refused = _refused(state)

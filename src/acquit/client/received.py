@@ -1,9 +1,9 @@
 """A message that was received, before anyone says how to wait for anything.
 
 It is the message with all its attributes, decoded when they are asked for, and the handle on its delivery. Which verb
-means what is in `modes`; what may be said only once is guarded by `SessionBase.claim`.
+means what is in `modes`; what may be said only once is guarded by `SessionCoreBase.claim`.
 
-A message knows its receiver, that its session, and this what it handed out. So `ReceiverBase` and `SessionBase` are
+A message knows its receiver, that its session, and this what it handed out. So `ReceiverBase` and `SessionCoreBase` are
 here as well: what messages, and all that is around a session, see of the two. The rest is in `receiving` and `session`.
 """
 
@@ -18,7 +18,7 @@ from typing import Final, Protocol, Unpack, cast
 from acquit.client.acknowledging import Unanswered
 from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure
-from acquit.client.modes import MODES, AckMode, Mode, Scope
+from acquit.client.modes import MODES, AckMode, AckScope, Mode
 from acquit.client.options import ReceiverSpec, check_flag
 from acquit.client.receipts import ReceiptStatus, SettlementReceipt
 from acquit.errors import AlreadySettled, ConfigurationError, DecodeError, LocalProtocolError, SessionEnded, Unreliable
@@ -235,7 +235,7 @@ class ReceiverBase:
     resumes = False
     """True for a receiver whose deliveries outlive their connection (`resuming`)."""
 
-    def __init__(self, session: SessionBase, spec: ReceiverSpec) -> None:
+    def __init__(self, session: SessionCoreBase, spec: ReceiverSpec) -> None:
         self.session = session
         self.spec = spec
         self.mode: Mode = MODES[AckMode.NO_ACK] if spec.unreliable else session.mode
@@ -276,7 +276,7 @@ class Errand(Protocol):
 
 
 class Transacting(Protocol):
-    """The transactions of a session (`transacting.Transactions`), to its links."""
+    """The transactions of a session (`transacting.SessionTransactions`), to its links."""
 
     def advance(self) -> None:
         """Do what can be done now."""
@@ -289,7 +289,7 @@ TAKEN_BACK: Final = object()
 """The context of a delivery that the peer has given an outcome to of its own accord."""
 
 
-class SessionBase:
+class SessionCoreBase:
     """A session as its messages, links and transactions see it: its mode, and what it handed out."""
 
     engine: Session
@@ -370,7 +370,7 @@ class SessionBase:
         stop at that message. Without effect in the other modes.
         """
         scope = self.mode.scope
-        if scope is Scope.NOTHING:
+        if scope is AckScope.NOTHING:
             return self.settle([], ACCEPTED)
         if message is not None:
             if not isinstance(message, MessageCore):
@@ -381,9 +381,9 @@ class SessionBase:
                 raise message.already_settled()
         elif self.closing and not self.handed_out:
             self.check()  # "nothing to acknowledge" would not be all: what there was has gone back
-        if message is None or (scope is Scope.SESSION and whole_session):
+        if message is None or (scope is AckScope.SESSION and whole_session):
             wanted: Iterable[MessageCore] = list(self.handed_out.values())
-        elif scope is Scope.MESSAGE:
+        elif scope is AckScope.MESSAGE:
             wanted = [message]
         else:
             wanted = self._up_to(message)

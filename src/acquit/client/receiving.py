@@ -32,7 +32,7 @@ from acquit.client.failures import Failure
 from acquit.client.modes import CreditReturn
 from acquit.client.options import ReceiverSpec
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
-from acquit.client.received import MessageCore, ReceiverBase, SessionBase
+from acquit.client.received import MessageCore, ReceiverBase, SessionCoreBase
 from acquit.client.sources import asked_filters, make_source, not_applied
 from acquit.client.tracing import Tracer
 from acquit.errors import CreditExhausted, EndpointError, LinkDetached
@@ -93,7 +93,7 @@ class ReceiverCore(ReceiverBase):
         "starved",
     )
 
-    def __init__(self, session: SessionBase, spec: ReceiverSpec) -> None:
+    def __init__(self, session: SessionCoreBase, spec: ReceiverSpec) -> None:
         super().__init__(session, spec)
         self.buffer: deque[MessageCore] = deque()
         self.held = 0

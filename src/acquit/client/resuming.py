@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from acquit.client.entries import DeliveryStore
     from acquit.client.inbox import Cursor
     from acquit.client.options import DeliveryMode, ReceiverSpec, SenderSpec
-    from acquit.client.received import SessionBase
+    from acquit.client.received import SessionCoreBase
     from acquit.protocol.body import Body
     from acquit.protocol.constants import Outcome
     from acquit.protocol.endpoint import Link
@@ -74,7 +74,7 @@ _ATTACH_BYTES: Final = 2_048
 _FRAME_BYTES_MIN: Final = 2 * _ATTACH_BYTES
 
 
-def check_exactly_once(session: SessionBase, spec: SenderSpec | ReceiverSpec) -> None:
+def check_exactly_once(session: SessionCoreBase, spec: SenderSpec | ReceiverSpec) -> None:
     """Raise ConfigurationError for an exactly-once link that could not keep its promise."""
     store, mode = spec.exactly_once, session.mode
     if store is None:
@@ -94,7 +94,7 @@ def check_exactly_once(session: SessionBase, spec: SenderSpec | ReceiverSpec) ->
         raise ConfigurationError("exactly_once with a store that outlives the process needs a link with a name=")
 
 
-def check_receiving(session: SessionBase, spec: ReceiverSpec) -> None:
+def check_receiving(session: SessionCoreBase, spec: ReceiverSpec) -> None:
     """Raise ConfigurationError for an exactly-once receiver where messages are acknowledged without the user."""
     if spec.exactly_once is None:
         return
@@ -126,7 +126,7 @@ def identity_of(link: Link) -> bytes:
     return bytes(value) if isinstance(value, bytes) else b""
 
 
-class _Held:
+class _HeldDelivery:
     """A delivery of an exactly-once receiver that the broker has not settled."""
 
     __slots__ = ("message", "outcome", "receipt")
@@ -145,13 +145,15 @@ class ResumingReceiver(ReceiverCore):
 
     resumes = True
 
-    def __init__(self, session: SessionBase, spec: ReceiverSpec) -> None:
+    def __init__(self, session: SessionCoreBase, spec: ReceiverSpec) -> None:
         super().__init__(session, spec)
         assert spec.exactly_once is not None
         self._store: DeliveryStore = spec.exactly_once
         known = self._store.load(spec.name)
         self._identity = known.identity
-        self._held: dict[bytes, _Held] = {tag: _Held(None, outcome) for tag, outcome in known.outcomes.items()}
+        self._held: dict[bytes, _HeldDelivery] = {
+            tag: _HeldDelivery(None, outcome) for tag, outcome in known.outcomes.items()
+        }
         self._told: dict[bytes, DeliveryState | None] = {}
         """The map of our last attach, without what is settled since."""
         self._receipts: dict[SettlementReceipt, None] = {}
@@ -244,7 +246,7 @@ class ResumingReceiver(ReceiverCore):
         self._identity = identity
         self._store.write([*entries, StoreEntry(EntryKind.IDENTITY, name, b"", identity)])
 
-    def _lost(self, held: _Held) -> None:
+    def _lost(self, held: _HeldDelivery) -> None:
         reason = "the broker had ended the terminus, and cannot tell what became of it"
         if held.receipt is not None:
             held.receipt.note(ReceiptStatus.UNKNOWN, 1, reason)
@@ -313,10 +315,10 @@ class ResumingReceiver(ReceiverCore):
 
     def _take_in(self, messages: list[MessageCore]) -> None:
         for message in messages:
-            self._held[message.delivery_tag] = _Held(message)
+            self._held[message.delivery_tag] = _HeldDelivery(message)
         super()._take_in(messages)
 
-    def _resumed(self, delivery: Delivery, held: _Held) -> None:
+    def _resumed(self, delivery: Delivery, held: _HeldDelivery) -> None:
         message = held.message
         if message is not None:
             delivery.payload = message.payload  # whoever has the message has read it already
@@ -367,7 +369,7 @@ class ResumingReceiver(ReceiverCore):
             delivery.context = receipt
             self.session.say(outcome, delivery)
 
-    def _over(self, tag: bytes, held: _Held, theirs: object) -> None:
+    def _over(self, tag: bytes, held: _HeldDelivery, theirs: object) -> None:
         """A delivery is settled: by our outcome, or, if the broker says another, by that."""
         told = self._told.get(tag)
         agreed = told is not None and (theirs is None or type(theirs) is type(told))
@@ -433,7 +435,7 @@ class ResumingSender(SenderCore):
 
     resumes = True
 
-    def __init__(self, session: SessionBase, spec: SenderSpec) -> None:
+    def __init__(self, session: SessionCoreBase, spec: SenderSpec) -> None:
         super().__init__(session, spec)
         assert spec.exactly_once is not None
         self._store: DeliveryStore = spec.exactly_once

@@ -31,7 +31,7 @@ from acquit.client.failures import Failure
 from acquit.client.message_ids import MessageIds
 from acquit.client.options import DeliveryMode, SenderSpec
 from acquit.client.receipts import UNRELIABLE, Milestone, SendPromise, TimeOver
-from acquit.client.received import MessageCore, SessionBase
+from acquit.client.received import MessageCore, SessionCoreBase
 from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
 from acquit.client.tracing import TracedPayload, Tracer
@@ -83,7 +83,7 @@ class SenderCore:
 
     link: SendingLink
 
-    def __init__(self, session: SessionBase, spec: SenderSpec) -> None:
+    def __init__(self, session: SessionCoreBase, spec: SenderSpec) -> None:
         self.session = session
         self.spec = spec
         self.attached = Milestone()

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Final
 from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure
 from acquit.client.fates import FateQuery, Origin
-from acquit.client.modes import CreditReturn, Mode, Scope
+from acquit.client.modes import AckScope, CreditReturn, Mode
 from acquit.client.options import ReceiverSpec, SenderSpec, check_subscription
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
-from acquit.client.received import TAKEN_BACK, Kinds, MessageCore, ReceiverBase, SessionBase, describe
+from acquit.client.received import TAKEN_BACK, Kinds, MessageCore, ReceiverBase, SessionCoreBase, describe
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.resuming import ResumingReceiver, ResumingSender, check_exactly_once, check_receiving
 from acquit.client.sending import SenderCore
-from acquit.client.transacting import TransactedSender, Transactions
+from acquit.client.transacting import SessionTransactions, TransactedSender
 from acquit.errors import LocalProtocolError, SessionEnded
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import Modified, Target
@@ -40,7 +40,7 @@ _ANSWERED: Final = frozenset((Phase.UNSETTLED_SECOND, Phase.OFFERED_SECOND))
 """Deliveries whose sender will answer our outcome: rcv-settle-mode second, of the link or of the transfer (2.7.5)."""
 
 
-class SessionCore(SessionBase):
+class SessionCore(SessionCoreBase):
     """A session: its mode, its links, and what it handed out."""
 
     def __init__(self, core: CoreBase, mode: Mode, kinds: Kinds) -> None:
@@ -49,9 +49,9 @@ class SessionCore(SessionBase):
         self.ended = Milestone()
         self.senders: list[SenderCore] = []
         self.receivers: list[ReceiverCore] = []
-        self.transactions: Transactions | None = None
+        self.transactions: SessionTransactions | None = None
         if mode.transacted:
-            self.transactions = Transactions(self, self.senders, self.receivers)
+            self.transactions = SessionTransactions(self, self.senders, self.receivers)
         self._lazy_max = min(mode.lazy_messages, max(1, core.options.unsettled_max // 2))
         self._hurried = False
 
@@ -65,7 +65,7 @@ class SessionCore(SessionBase):
         """
         if self.transactions is not None:
             raise LocalProtocolError("recover is not for sessions in mode TRANSACTED: roll back")
-        if self.mode.scope is Scope.NOTHING:
+        if self.mode.scope is AckScope.NOTHING:
             return 0
         claimed = [message for message in list(self.handed_out.values()) if self.claim(message)]
         if claimed:
@@ -107,11 +107,11 @@ class SessionCore(SessionBase):
             raise self.failure.error()
         return FateQuery(self, txn_id, origin)
 
-    def remove_subscription(self, subscription: Subscription) -> Removal:
+    def remove_subscription(self, subscription: Subscription) -> SubscriptionRemoval:
         """Delete a subscription of a topic at the peer."""
         self.check()
         check_subscription(subscription)
-        return Removal(self, subscription)
+        return SubscriptionRemoval(self, subscription)
 
     def on_ended(self, failure: Failure) -> None:
         """The session is over, by itself or with its connection, and its links with it."""
@@ -337,7 +337,7 @@ def _agree(said: object, told: object) -> bool:
     return told.__class__ is said.__class__
 
 
-class Removal:
+class SubscriptionRemoval:
     """Deletes a subscription: attaches to it without a source, which says that nothing is wanted of it but to be gone,
     and closes the link (as JMS clients do over AMQP 1.0)."""
 

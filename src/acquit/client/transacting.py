@@ -50,11 +50,11 @@ from acquit.client.receipts import (
     SettlementReceipt,
     TimeOver,
 )
-from acquit.client.received import MessageCore, SessionBase
+from acquit.client.received import MessageCore, SessionCoreBase
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.tags import delivery_tags
-from acquit.client.transaction_stages import DISCHARGING, FATES, Event, Fate, Stage, step
+from acquit.client.transaction_stages import DISCHARGING, FATES, Fate, Stage, TransactionEvent, step
 from acquit.errors import TransactionFailed, TransactionInDoubt, TransactionRolledBack
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
@@ -143,7 +143,7 @@ class Transaction(Promise):
         return nothing_asked and self.txn_id is None and not (self.claimed or self.waiting or self.failed)
 
     def apply(
-        self, event: Event, reason: str = "", condition: str | None = None, description: str | None = None
+        self, event: TransactionEvent, reason: str = "", condition: str | None = None, description: str | None = None
     ) -> None:
         """Go on as the table says. `reason` and what follows it are why, where its fate is another now."""
         before = self.fate
@@ -153,7 +153,7 @@ class Transaction(Promise):
 
     def roll_back(self, reason: str, condition: str | None = None, description: str | None = None) -> None:
         """Decide that the transaction will not be committed any more."""
-        self.apply(Event.ROLL_BACK, reason, condition, description)
+        self.apply(TransactionEvent.ROLL_BACK, reason, condition, description)
 
     def error(self) -> TransactionFailed | None:
         """Return the error to raise, freshly made; None if the transaction was committed, or its fate is open."""
@@ -170,12 +170,12 @@ class Request(NamedTuple):
     body: Declare | Discharge
 
 
-class Control:
+class ControlLink:
     """The control link of a session."""
 
     what = "the transactions' control link"
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: SessionTransactions) -> None:
         self.attached = Milestone()
         self.failure: Failure | None = None
         self._transactions = transactions
@@ -235,15 +235,15 @@ class Control:
                 self._transactions.on_discharged(asked.transaction, state)
 
 
-class Transactions:
+class SessionTransactions:
     """The transactions of one session."""
 
-    def __init__(self, session: SessionBase, senders: list[SenderCore], receivers: list[ReceiverCore]) -> None:
+    def __init__(self, session: SessionCoreBase, senders: list[SenderCore], receivers: list[ReceiverCore]) -> None:
         """`senders` and `receivers` are the session's own lists."""
         self.session = session
         self._senders = senders
         self._receivers = receivers
-        self.control: Control | None = None
+        self.control: ControlLink | None = None
         as_jms = session.core.options.in_doubt_is_rolled_back
         self._in_doubt = TransactionRolledBack if as_jms else TransactionInDoubt
         self.current = Transaction(self._in_doubt)
@@ -254,10 +254,10 @@ class Transactions:
 
     # -- asked for by the session's user -------------------------------------------------------------------------------
 
-    def open(self) -> Control:
+    def open(self) -> ControlLink:
         """Attach the control link, if there is none."""
         if self.control is None or self.control.failure is not None:
-            self.control = Control(self)
+            self.control = ControlLink(self)
         return self.control
 
     @property
@@ -296,7 +296,7 @@ class Transactions:
                 self._discharge(ending, fail=True)
         elif ending.fate is None:
             ending.apply(
-                Event.UNCLEAR,
+                TransactionEvent.UNCLEAR,
                 f"no answer to the commit{within}: it may or may not have happened",
                 ending.condition,
                 ending.description,
@@ -339,7 +339,7 @@ class Transactions:
         """The answer to a declare."""
         if isinstance(state, Declared):
             transaction.txn_id = state.txn_id
-            transaction.apply(Event.DECLARED)
+            transaction.apply(TransactionEvent.DECLARED)
             if transaction.done:  # given up meanwhile
                 self._discharge(transaction, fail=True)
                 return
@@ -354,24 +354,24 @@ class Transactions:
                 condition,
                 description,
             )
-            transaction.apply(Event.GONE)
+            transaction.apply(TransactionEvent.GONE)
         self._refuse_queued(transaction)
         self.advance()
 
     def on_discharged(self, transaction: Transaction, state: DeliveryState | None) -> None:
         """The answer to a discharge."""
         if state == ACCEPTED:
-            transaction.apply(Event.COMMITTED)
+            transaction.apply(TransactionEvent.COMMITTED)
         elif isinstance(state, Rejected):
             condition, description = _error_of(state)
             transaction.apply(
-                Event.ROLLED_BACK,
+                TransactionEvent.ROLLED_BACK,
                 f"the peer rolled the transaction back: {description or 'no reason given'} ({condition})",
                 condition,
                 description,
             )
         else:
-            transaction.apply(Event.UNCLEAR, "the peer answered the commit without saying what became of it")
+            transaction.apply(TransactionEvent.UNCLEAR, "the peer answered the commit without saying what became of it")
         self._finish(transaction)
         self.advance()
 
@@ -386,7 +386,7 @@ class Transactions:
                     f"the transaction was rolled back: {failure.message}", failure.condition, failure.description
                 )
             transaction.apply(
-                Event.GONE,
+                TransactionEvent.GONE,
                 f"no answer to the commit, which may or may not have happened: {failure.message}",
                 failure.condition,
                 failure.description,
@@ -421,16 +421,16 @@ class Transactions:
             received = handed_out or transaction.waiting  # for an outcome waits of what was received in it
             self._drop_waiting(transaction, failure.message)
             if ends and transaction.fate is None and transaction not in unsent:
-                transaction.apply(Event.UNANSWERED)
+                transaction.apply(TransactionEvent.UNANSWERED)
                 transaction.reason = f"no answer to the commit, which may or may not have happened: {failure.message}"
                 transaction.condition, transaction.description = failure.condition, failure.description
                 continue
             if received or transaction.heard_of or ends:
                 transaction.roll_back(reason, failure.condition, failure.description)
-                transaction.apply(Event.GONE)
+                transaction.apply(TransactionEvent.GONE)
             else:
                 transaction.txn_id = None
-                transaction.apply(Event.RESET)
+                transaction.apply(TransactionEvent.RESET)
             if ends:
                 self._finish(transaction)
         self._refuse_queued(self.current)
@@ -455,16 +455,16 @@ class Transactions:
         if query.done.failure is not None:
             return
         if query.answer is TransactionFate.COMMITTED:
-            ending.apply(Event.COMMITTED)
+            ending.apply(TransactionEvent.COMMITTED)
         elif query.answer is TransactionFate.ROLLED_BACK:
             ending.apply(
-                Event.ROLLED_BACK,
+                TransactionEvent.ROLLED_BACK,
                 f"{ending.reason}; the broker says that it was rolled back",
                 ending.condition,
                 ending.description,
             )
         else:
-            ending.apply(Event.UNCLEAR)
+            ending.apply(TransactionEvent.UNCLEAR)
         self._finish(ending)
         self.advance()
 
@@ -496,14 +496,14 @@ class Transactions:
             self._declare(current)
 
     def _declare(self, transaction: Transaction) -> None:
-        transaction.apply(Event.DECLARE)
+        transaction.apply(TransactionEvent.DECLARE)
         transaction.origin = Origin.of(self.session.core)
         self.open().ask(transaction, Declare())
 
     def _discharge(self, transaction: Transaction, *, fail: bool) -> None:
         assert transaction.txn_id is not None
         assert self.control is not None
-        transaction.apply(Event.DISCHARGE)
+        transaction.apply(TransactionEvent.DISCHARGE)
         self.control.ask(transaction, Discharge(transaction.txn_id, fail))
 
     def _advance_end(self, ending: Transaction) -> None:
@@ -523,7 +523,7 @@ class Transactions:
         """A step to the commit. True when it came out that there will be none."""
         if ending.stage is not Stage.DECLARED:
             if ending.is_idle and not ending.sends:
-                ending.apply(Event.COMMITTED)
+                ending.apply(TransactionEvent.COMMITTED)
                 self._finish(ending)
             elif ending.stage is Stage.FRESH and self.session.engine.writable:
                 self._declare(ending)
@@ -634,7 +634,7 @@ class TransactedSender(SenderCore):
 
     __slots__ = ("_transactions",)
 
-    def __init__(self, session: SessionBase, spec: SenderSpec, transactions: Transactions) -> None:
+    def __init__(self, session: SessionCoreBase, spec: SenderSpec, transactions: SessionTransactions) -> None:
         super().__init__(session, spec)
         self._transactions = transactions
 
@@ -754,4 +754,4 @@ def _error_of(state: DeliveryState | None) -> tuple[str | None, str | None]:
     return (None, None) if error is None else (error.condition, error.description)
 
 
-__all__ = ["Control", "TransactedSender", "Transaction", "Transactions"]
+__all__ = ["ControlLink", "SessionTransactions", "TransactedSender", "Transaction"]

@@ -48,7 +48,7 @@ class Stage(IntEnum):
     """The transaction is rolled back, and the coordinator need not hear of it."""
 
 
-class Event(IntEnum):
+class TransactionEvent(IntEnum):
     """An event that can happen to a transaction."""
 
     DECLARE = 0
@@ -95,8 +95,8 @@ FATES: Final[dict[Stage, Fate]] = {
 DISCHARGING: Final = frozenset((Stage.COMMITTING, Stage.ASKING, Stage.ROLLING_BACK))
 """Stages in which the end is under way: nothing can be done but wait for what the peer says."""
 
-_S, _E = Stage, Event
-TABLE: Final[dict[Stage, dict[Event, Stage]]] = {
+_S, _E = Stage, TransactionEvent
+TABLE: Final[dict[Stage, dict[TransactionEvent, Stage]]] = {
     _S.FRESH: {
         _E.DECLARE: _S.DECLARING,
         _E.ROLL_BACK: _S.ROLLED_BACK,
@@ -169,7 +169,7 @@ TABLE: Final[dict[Stage, dict[Event, Stage]]] = {
 }
 
 
-def step(stage: Stage, event: Event) -> Stage:
+def step(stage: Stage, event: TransactionEvent) -> Stage:
     """Return the next stage. Raises LocalProtocolError where the table has no row."""
     try:
         return TABLE[stage][event]
@@ -177,4 +177,4 @@ def step(stage: Stage, event: Event) -> Stage:
         raise LocalProtocolError(f"no row for a transaction that is {stage.name}, and {event.name}") from None
 
 
-__all__ = ["DISCHARGING", "FATES", "TABLE", "Event", "Fate", "Stage", "step"]
+__all__ = ["DISCHARGING", "FATES", "TABLE", "Fate", "Stage", "TransactionEvent", "step"]

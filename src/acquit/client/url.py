@@ -27,7 +27,7 @@ ENCODED = "In a user or password, / ? # [ ] and @ are written %2F %3F %23 %5B %5
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ConnectTarget:
     """A place to connect to. The password is kept out of its repr."""
 
     host: str
@@ -41,7 +41,7 @@ class Target:
         """Host and port, for messages to people: no user, no password."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def authenticated(self, username: str | None, password: str | None) -> Target:
+    def authenticated(self, username: str | None, password: str | None) -> ConnectTarget:
         """Return it with this user and password, which win over its own. Raises ConfigurationError for a password
         without a user, here and in the URL."""
         if username is None and password is None:
@@ -64,7 +64,7 @@ FAILOVER: Final = "failover:"
 class Places(NamedTuple):
     """The places to connect to: the targets in their order, and how to go from one to the next."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[ConnectTarget, ...]
     reconnect: Reconnect | None
 
     def authenticated(self, username: str | None, password: str | None) -> Places:
@@ -159,7 +159,7 @@ def _failover_options(query: str, reconnect: Reconnect) -> Reconnect | None:
     )
 
 
-def parse_url(url: str) -> Target:
+def parse_url(url: str) -> ConnectTarget:
     """Read a URL; user and password are percent-decoded. Raises ConfigurationError, never repeating the password."""
     if not isinstance(url, str):
         raise ConfigurationError(f"a URL is a string, got {type(url).__name__}; {EXPECTED}")
@@ -183,7 +183,7 @@ def parse_url(url: str) -> Target:
         raise ConfigurationError(f"port 0 is nobody's; {EXPECTED}")
     if parts.password is not None and not parts.username:
         raise ConfigurationError(f"the URL has a password without a user; {EXPECTED}")
-    return Target(
+    return ConnectTarget(
         host=host,
         port=port if port is not None else PORTS[parts.scheme],
         tls=parts.scheme == "amqps",

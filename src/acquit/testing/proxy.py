@@ -24,7 +24,7 @@ from acquit.errors import AcquitError
 from acquit.testing.frames import SIDES, PassedFrame, Selection, Side
 from acquit.testing.recording import Recording
 from acquit.testing.rules import Place, Rule
-from acquit.testing.wire import AT_ONCE, Control, Pace, Wire
+from acquit.testing.wire import AT_ONCE, Pace, ProxiedConnection, ProxyState
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Proxy:
         self._broker = _host_and_port(url)
         self._recording = Recording(frames_max, bytes_max)
         self._count = 0
-        self._wires: set[Wire] = set()
+        self._wires: set[ProxiedConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._door = _bind(0)
         self._port: int = self._door.getsockname()[1]
@@ -66,7 +66,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="acquit-proxy", daemon=True)
         self._thread.start()
-        self._control = self._order(lambda: Control(self._recording))
+        self._control = self._order(lambda: ProxyState(self._recording))
         self._order(self._accept)
 
     # -- where it is, and where the broker is --------------------------------------------------------------------------
@@ -267,7 +267,11 @@ class Proxy:
     # -- the loop's side -----------------------------------------------------------------------------------------------
 
     def _set(
-        self, place: Place, selection: Selection, n: int, act: Callable[[Wire, PassedFrame], Awaitable[None]]
+        self,
+        place: Place,
+        selection: Selection,
+        n: int,
+        act: Callable[[ProxiedConnection, PassedFrame], Awaitable[None]],
     ) -> Rule:
         rule = Rule(place, selection, n, act, self._cancel)
         self._order(lambda: self._control.rules.append(rule))
@@ -349,7 +353,7 @@ class Proxy:
         except asyncio.CancelledError:  # the end of the proxy: this one is cut off as all the others are
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
             raise
-        wire = Wire(number, client, broker, self._control)
+        wire = ProxiedConnection(number, client, broker, self._control)
         self._wires.add(wire)
         try:
             await wire.run()
@@ -391,7 +395,7 @@ class Point:
     def cut(self, *, reset: bool = False) -> Rule:
         """End that frame's connection there, on both sides; see `Proxy.cut`."""
 
-        async def act(wire: Wire, frame: PassedFrame) -> None:
+        async def act(wire: ProxiedConnection, frame: PassedFrame) -> None:
             wire.cut(reset=reset)
 
         return self._set(act)
@@ -399,7 +403,7 @@ class Point:
     def stall(self) -> Rule:
         """Let nothing pass any more from there on, in neither direction and on no connection, until `Proxy.resume`."""
 
-        async def act(wire: Wire, frame: PassedFrame) -> None:
+        async def act(wire: ProxiedConnection, frame: PassedFrame) -> None:
             for pace in self._proxy._control.paces.values():
                 pace.moving.clear()
 
@@ -412,12 +416,12 @@ class Point:
         `Rule.wait`, or when the proxy is closed.
         """
 
-        async def act(wire: Wire, frame: PassedFrame) -> None:
+        async def act(wire: ProxiedConnection, frame: PassedFrame) -> None:
             await asyncio.get_running_loop().run_in_executor(None, function, frame)
 
         return self._set(act)
 
-    def _set(self, act: Callable[[Wire, PassedFrame], Awaitable[None]]) -> Rule:
+    def _set(self, act: Callable[[ProxiedConnection, PassedFrame], Awaitable[None]]) -> Rule:
         return self._proxy._set(self._place, self._selection, self._n, act)
 
 
@@ -432,7 +436,7 @@ class HalfPoint:
     def cut(self, octets: int | None = None, *, reset: bool = False) -> Rule:
         """Pass so many octets of the frame (half of it), then end its connection on both sides; see `Proxy.cut`."""
 
-        async def act(wire: Wire, frame: PassedFrame) -> None:
+        async def act(wire: ProxiedConnection, frame: PassedFrame) -> None:
             await wire.cut_within(frame, frame.size // 2 if octets is None else octets, reset=reset)
 
         return self._proxy._set(Place.WITHIN, self._selection, self._n, act)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from acquit.testing.frames import PassedFrame, Selection
 
 if TYPE_CHECKING:
-    from acquit.testing.wire import Wire
+    from acquit.testing.wire import ProxiedConnection
 
 
 class Place(Enum):
@@ -34,7 +34,7 @@ class Rule:
         place: Place,
         selection: Selection,
         n: int,
-        act: Callable[[Wire, PassedFrame], Awaitable[None]],
+        act: Callable[[ProxiedConnection, PassedFrame], Awaitable[None]],
         forget: Callable[[Rule], bool],
     ) -> None:
         if n < 1:
@@ -85,7 +85,7 @@ class Rule:
         self._missing -= 1
         return self._missing == 0
 
-    async def fire(self, wire: Wire, frame: PassedFrame) -> None:
+    async def fire(self, wire: ProxiedConnection, frame: PassedFrame) -> None:
         """Do it. For the proxy, on its loop."""
         self._frame = frame
         try:

@@ -42,7 +42,7 @@ class Pace:
         self.bytes_per_s: float | None = None
 
 
-class Control:
+class ProxyState:
     """The state that all wires of a proxy share. On its loop only, but for the recording."""
 
     def __init__(self, recording: Recording) -> None:
@@ -55,17 +55,17 @@ class Control:
         """Return the rules set at this place, in the order of setting."""
         return [rule for rule in self.rules if rule.place is place]
 
-    async def fire(self, rule: Rule, wire: Wire, frame: PassedFrame) -> None:
+    async def fire(self, rule: Rule, wire: ProxiedConnection, frame: PassedFrame) -> None:
         """Fire a rule at its frame."""
         self.rules.remove(rule)
         self.fired.append(rule)
         await rule.fire(wire, frame)
 
 
-class Wire:
+class ProxiedConnection:
     """A connection from its accept to the end of both sockets. `run` carries it; `cut` ends it."""
 
-    def __init__(self, number: int, client: socket.socket, broker: socket.socket, control: Control) -> None:
+    def __init__(self, number: int, client: socket.socket, broker: socket.socket, control: ProxyState) -> None:
         self.number = number
         self._ends: dict[Side, socket.socket] = {"client": client, "broker": broker}
         self._control = control

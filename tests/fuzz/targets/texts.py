@@ -26,7 +26,7 @@ from acquit.client.reconnecting import Reconnect
 from acquit.client.url import parse_url, parse_urls
 from acquit.compat.qpid.messaging.address import LexError, ParseError, parse, quote
 from acquit.compat.qpid.messaging.exceptions import InvalidOption, MalformedAddress
-from acquit.compat.qpid.resolving import Plan, plan
+from acquit.compat.qpid.resolving import AttachPlan, plan
 from acquit.compat.qpid.util import URL
 from acquit.errors import ConfigurationError, DecodeError, EncodeError, SelectorError, StoreVersionUnsupported
 from acquit.ledger.verify import Head
@@ -148,7 +148,7 @@ def qpid_address(data: bytes) -> None:
         one_line(refused, 300)
     for direction in ("sender", "receiver"):
         try:
-            assert isinstance(plan(text, direction), Plan)
+            assert isinstance(plan(text, direction), AttachPlan)
             assert fine
         except (InvalidOption, MalformedAddress) as refused:
             one_line(refused)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from acquit.client.credentials import make_sasl
-from acquit.client.url import Target
+from acquit.client.url import ConnectTarget
 from acquit.errors import AuthenticationFailed
 
-NOBODY = Target("localhost", 5672, False, None, None)
-ADA = Target("localhost", 5672, False, "ada", "s3cret")
+NOBODY = ConnectTarget("localhost", 5672, False, None, None)
+ADA = ConnectTarget("localhost", 5672, False, "ada", "s3cret")
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,9 @@ ADA = Target("localhost", 5672, False, "ada", "s3cret")
         (ADA, (), (), "; known here are EXTERNAL, SCRAM-SHA-256, PLAIN, ANONYMOUS"),
     ],
 )
-def test_what_is_missing_is_said(target: Target, wanted: tuple[str, ...], offered: tuple[str, ...], said: str) -> None:
+def test_what_is_missing_is_said(
+    target: ConnectTarget, wanted: tuple[str, ...], offered: tuple[str, ...], said: str
+) -> None:
     client = make_sasl(target, wanted, certified=False)
     with pytest.raises(AuthenticationFailed) as caught:
         client.choose(offered)
@@ -40,7 +42,7 @@ def test_what_is_missing_is_said(target: Target, wanted: tuple[str, ...], offere
     ],
 )
 def test_the_strongest_that_there_is_what_it_takes_for_is_chosen(
-    target: Target, offered: tuple[str, ...], chosen: str
+    target: ConnectTarget, offered: tuple[str, ...], chosen: str
 ) -> None:
     choice = make_sasl(target, (), certified=False).choose(offered)
     assert choice is not None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.client.modes import MODES, AckMode, CreditReturn, Scope, find_mode
+from acquit.client.modes import MODES, AckMode, AckScope, CreditReturn, find_mode
 from acquit.errors import ConfigurationError
 from acquit.protocol.definitions import RcvSettleMode, SndSettleMode
 
@@ -44,13 +44,18 @@ def test_the_table_is_the_one_of_the_documentation() -> None:
     assert {
         mode.name.name: (mode.credit, mode.scope, mode.snd_settle_mode, mode.rcv_settle_mode) for mode in MODES.values()
     } == {
-        "TRANSACTED": (CreditReturn.ON_HANDOVER, Scope.NOTHING, SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
-        "AUTO": (CreditReturn.ON_HANDOVER, Scope.NOTHING, SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
-        "CLIENT": (CreditReturn.ON_ACKNOWLEDGEMENT, Scope.SESSION, SndSettleMode.UNSETTLED, RcvSettleMode.SECOND),
-        "INDIVIDUAL": (CreditReturn.ON_ACKNOWLEDGEMENT, Scope.MESSAGE, SndSettleMode.UNSETTLED, RcvSettleMode.SECOND),
-        "DUPS_OK": (CreditReturn.ON_HANDOVER, Scope.NOTHING, SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
-        "NO_ACK": (CreditReturn.ON_HANDOVER, Scope.NOTHING, SndSettleMode.SETTLED, RcvSettleMode.FIRST),
-        "PRE_ACK": (CreditReturn.ON_HANDOVER, Scope.NOTHING, SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
+        "TRANSACTED": (CreditReturn.ON_HANDOVER, AckScope.NOTHING, SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
+        "AUTO": (CreditReturn.ON_HANDOVER, AckScope.NOTHING, SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
+        "CLIENT": (CreditReturn.ON_ACKNOWLEDGEMENT, AckScope.SESSION, SndSettleMode.UNSETTLED, RcvSettleMode.SECOND),
+        "INDIVIDUAL": (
+            CreditReturn.ON_ACKNOWLEDGEMENT,
+            AckScope.MESSAGE,
+            SndSettleMode.UNSETTLED,
+            RcvSettleMode.SECOND,
+        ),
+        "DUPS_OK": (CreditReturn.ON_HANDOVER, AckScope.NOTHING, SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
+        "NO_ACK": (CreditReturn.ON_HANDOVER, AckScope.NOTHING, SndSettleMode.SETTLED, RcvSettleMode.FIRST),
+        "PRE_ACK": (CreditReturn.ON_HANDOVER, AckScope.NOTHING, SndSettleMode.UNSETTLED, RcvSettleMode.FIRST),
     }
 
 

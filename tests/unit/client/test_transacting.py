@@ -11,7 +11,7 @@ from acquit.client.failures import Failure
 from acquit.client.fates import FateQuery, TransactionFate
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
-from acquit.client.transacting import Transaction, Transactions
+from acquit.client.transacting import SessionTransactions, Transaction
 from acquit.client.transaction_stages import Fate
 from acquit.client.transaction_stages import Stage as LifeStage
 from acquit.protocol import events as ev
@@ -44,7 +44,7 @@ class Stage:
         self.session = self.rig.session("transacted")
         transactions = self.session.transactions
         assert transactions is not None
-        self.transactions: Transactions = transactions
+        self.transactions: SessionTransactions = transactions
         transactions.open()
         self.rig.run()
 
@@ -612,7 +612,7 @@ def unheard_commit() -> tuple[Joined, Transaction]:
     return joined, ending
 
 
-def transactions_of(joined: Joined) -> Transactions:
+def transactions_of(joined: Joined) -> SessionTransactions:
     transactions = joined.client.sessions[0].transactions
     assert transactions is not None
     return transactions

@@ -5,26 +5,26 @@ import traceback
 import pytest
 
 from acquit.client.reconnecting import Reconnect
-from acquit.client.url import Target, parse_url, parse_urls
+from acquit.client.url import ConnectTarget, parse_url, parse_urls
 from acquit.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
     ("url", "target"),
     [
-        ("amqp://localhost", Target("localhost", 5672, False, None, None)),
-        ("amqp://localhost/", Target("localhost", 5672, False, None, None)),
-        ("amqps://broker.example", Target("broker.example", 5671, True, None, None)),
-        ("amqp://127.0.0.1:10000", Target("127.0.0.1", 10000, False, None, None)),
-        ("AMQP://Broker.Example:1", Target("broker.example", 1, False, None, None)),
-        ("amqp://[::1]:5000", Target("::1", 5000, False, None, None)),
-        ("amqp://ann@host", Target("host", 5672, False, "ann", None)),
-        ("amqp://ann:secret@host", Target("host", 5672, False, "ann", "secret")),
-        ("amqp://ann:@host", Target("host", 5672, False, "ann", "")),
-        ("amqp://a%40b:p%3A%2F%20@host", Target("host", 5672, False, "a@b", "p:/ ")),
+        ("amqp://localhost", ConnectTarget("localhost", 5672, False, None, None)),
+        ("amqp://localhost/", ConnectTarget("localhost", 5672, False, None, None)),
+        ("amqps://broker.example", ConnectTarget("broker.example", 5671, True, None, None)),
+        ("amqp://127.0.0.1:10000", ConnectTarget("127.0.0.1", 10000, False, None, None)),
+        ("AMQP://Broker.Example:1", ConnectTarget("broker.example", 1, False, None, None)),
+        ("amqp://[::1]:5000", ConnectTarget("::1", 5000, False, None, None)),
+        ("amqp://ann@host", ConnectTarget("host", 5672, False, "ann", None)),
+        ("amqp://ann:secret@host", ConnectTarget("host", 5672, False, "ann", "secret")),
+        ("amqp://ann:@host", ConnectTarget("host", 5672, False, "ann", "")),
+        ("amqp://a%40b:p%3A%2F%20@host", ConnectTarget("host", 5672, False, "a@b", "p:/ ")),
     ],
 )
-def test_a_url_says_where_and_as_whom(url: str, target: Target) -> None:
+def test_a_url_says_where_and_as_whom(url: str, target: ConnectTarget) -> None:
     assert parse_url(url) == target
 
 
@@ -77,8 +77,8 @@ def test_the_password_stays_out_of_logs() -> None:
 def test_user_and_password_beside_the_url_win() -> None:
     target = parse_url("amqp://ann:secret@host")
     assert target.authenticated(None, None) is target
-    assert target.authenticated("bob", "other") == Target("host", 5672, False, "bob", "other")
-    assert target.authenticated(None, "other") == Target("host", 5672, False, "ann", "other")
+    assert target.authenticated("bob", "other") == ConnectTarget("host", 5672, False, "bob", "other")
+    assert target.authenticated(None, "other") == ConnectTarget("host", 5672, False, "ann", "other")
     with pytest.raises(ConfigurationError, match="a password is given without a user"):
         parse_url("amqp://host").authenticated(None, "other")
 

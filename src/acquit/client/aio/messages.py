@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from acquit.client.listening import check_no_coroutine
 from acquit.client.options import check_timeout
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt, call_when_done
-from acquit.client.received import Kinds, MessageCore, SessionBase, modified, rejected
+from acquit.client.received import Kinds, MessageCore, SessionCoreBase, modified, rejected
 from acquit.client.waiting import wait
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Accepted, Error
@@ -137,7 +137,7 @@ class ReceivedMessage(MessageCore):
 KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
 
 
-async def answered(session: SessionBase, receipt: SettlementReceipt, sync: bool) -> Receipt:
+async def answered(session: SessionCoreBase, receipt: SettlementReceipt, sync: bool) -> Receipt:
     """The receipt: with `sync` as soon as it is known, else as soon as there is room for one more of its kind."""
     assert isinstance(receipt, Receipt)
     if sync:

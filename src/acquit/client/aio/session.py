@@ -27,7 +27,7 @@ from acquit.client.options import (
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
-from acquit.client.transacting import Transactions
+from acquit.client.transacting import SessionTransactions
 from acquit.client.waiting import Opening, ready, wait
 from acquit.errors import LinkDetached
 from acquit.protocol.delivery import Outcome
@@ -290,7 +290,7 @@ class Session:
         await self._attached(core)
         return receiver
 
-    async def _attach_control(self, transactions: Transactions) -> None:
+    async def _attach_control(self, transactions: SessionTransactions) -> None:
         control = transactions.open()
         self._driver.act()
         timeout_s = self._core.core.options.answer_timeout_ms / 1000

@@ -8,7 +8,7 @@ from typing import cast
 from acquit.client.listening import check_no_coroutine
 from acquit.client.options import check_timeout
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
-from acquit.client.received import Kinds, MessageCore, SessionBase, modified, rejected
+from acquit.client.received import Kinds, MessageCore, SessionCoreBase, modified, rejected
 from acquit.client.threads import loop_thread, wait, when_done
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Accepted, Error
@@ -130,7 +130,7 @@ class ReceivedMessage(MessageCore):
 KINDS = Kinds(message=ReceivedMessage, receipt=Receipt)
 
 
-def answered(session: SessionBase, receipt: SettlementReceipt, sync: bool) -> Receipt:
+def answered(session: SessionCoreBase, receipt: SettlementReceipt, sync: bool) -> Receipt:
     """The receipt: with `sync` as soon as it is known, else as soon as there is room for one more of its kind."""
     if sync:
         wait(receipt, None)

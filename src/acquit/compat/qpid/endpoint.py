@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from acquit.compat.qpid.connection import Connection
 
 
-class Deadline:
+class SharedTimeout:
     """A time-out that several waits share, in seconds; None: no limit."""
 
     __slots__ = ("_ends_at",)
@@ -50,7 +50,7 @@ class Endpoint:
         self._handler = handler
 
 
-class Part(Endpoint):
+class ConnectionPart(Endpoint):
     """An endpoint within a connection."""
 
     def __init__(self, connection: Connection) -> None:
@@ -82,4 +82,4 @@ class Part(Endpoint):
         return error
 
 
-__all__ = ["Deadline", "Endpoint", "Part"]
+__all__ = ["ConnectionPart", "Endpoint", "SharedTimeout"]

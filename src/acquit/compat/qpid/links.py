@@ -17,7 +17,7 @@ from acquit.client.options import DeliveryMode
 from acquit.client.threads import wait
 from acquit.compat.qpid import management
 from acquit.compat.qpid.conversion import from_wire, to_wire
-from acquit.compat.qpid.endpoint import Deadline, Part
+from acquit.compat.qpid.endpoint import ConnectionPart, SharedTimeout
 from acquit.compat.qpid.failures import translated
 from acquit.compat.qpid.messaging.address import quote
 from acquit.compat.qpid.messaging.constants import UNLIMITED, Constant
@@ -37,7 +37,7 @@ from acquit.compat.qpid.messaging.exceptions import (
     Timeout,
 )
 from acquit.compat.qpid.messaging.message import Message
-from acquit.compat.qpid.resolving import Plan, plan
+from acquit.compat.qpid.resolving import AttachPlan, plan
 from acquit.errors import AcquitError, ConnectionFailed, DecodeError, SendFailed, SessionEnded
 from acquit.protocol.constants import RELEASED
 from acquit.protocol.definitions import Accepted
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _CAPACITY_MAX: Final = 0x7FFF_FFFF
 
 
-class Link(Part):
+class Link(ConnectionPart):
     """A sender or receiver."""
 
     def __init__(self, session: Session, address: str, options: dict[str, object]) -> None:
@@ -59,7 +59,7 @@ class Link(Part):
         self.options = options
         self.closing = False
         self._address = address
-        self._plan: Plan | None = None
+        self._plan: AttachPlan | None = None
         self._lock = session._lock
 
     @property
@@ -92,7 +92,7 @@ class Link(Part):
         self.session.check_closed()
         self._connection.check_closed()
 
-    def _prepare(self, found: Plan) -> None:
+    def _prepare(self, found: AttachPlan) -> None:
         """Ask the broker, before the link is attached, what is asked apart from it. Raises Detached while the
         connection is not attached, InvalidOption, NotFound, ServerError where there is no answer, AssertionFailed, and
         what the client raises."""
@@ -109,7 +109,7 @@ class Link(Part):
         elif found.asserted is not None and found.asserted.durable is not None:
             raise AssertionFailed(text=f"{found.address!r}: this broker does not say whether it is durable")
 
-    def _assert(self, found: Plan, connection: client.Connection) -> None:
+    def _assert(self, found: AttachPlan, connection: client.Connection) -> None:
         assert found.address is not None and found.asserted is not None
         node = management.read(connection, found.address)
         if node is None:
@@ -123,7 +123,7 @@ class Link(Part):
             if wanted not in (None, is_so):
                 raise AssertionFailed(text=f"{found.address!r}: expected {what} {wanted}, found {is_so}")
 
-    def _check_kind(self, found: Plan, capabilities: Iterable[str]) -> None:
+    def _check_kind(self, found: AttachPlan, capabilities: Iterable[str]) -> None:
         """Raise AssertionFailed where the peer's terminus does not say that its node is of the asserted kind."""
         said = set(capabilities)
         if found.asserted is not None and found.asserted.kind is not None and found.asserted.kind not in said:
@@ -186,7 +186,7 @@ class Sender(Link):
         message = object if isinstance(object, Message) else Message(object)
         if message.durable is None and self.durable is not None:
             message.durable = bool(self.durable)
-        deadline = Deadline(timeout)
+        deadline = SharedTimeout(timeout)
         self._await_room(deadline)
         try:
             receipt = inner._begin_send(
@@ -213,7 +213,7 @@ class Sender(Link):
     def sync(self, timeout: float | None = None) -> None:
         """Wait until all sends have their answer. Raises Timeout, and SendError for the first that was not taken."""
         self.check_error()
-        deadline = Deadline(timeout)
+        deadline = SharedTimeout(timeout)
         refused: AcquitError | None = None
         while True:
             try:
@@ -285,7 +285,7 @@ class Sender(Link):
     def _is_linked(self) -> bool:
         return self._inner is not None
 
-    def _await_room(self, deadline: Deadline) -> None:
+    def _await_room(self, deadline: SharedTimeout) -> None:
         capacity = self.capacity
         if not isinstance(capacity, int):
             return

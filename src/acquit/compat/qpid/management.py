@@ -23,14 +23,14 @@ _NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ManagedNode:
     """A node of our broker, as addresses speak of it. All are durable but those that links have made for themselves."""
 
     kind: str
     durable: bool
 
 
-def read(connection: Connection, name: str) -> Node | None:
+def read(connection: Connection, name: str) -> ManagedNode | None:
     """Return what the node is; None where there is none, or where we may not know. Raises ServerError where there is no
     answer, and ConnectionFailed."""
     try:
@@ -40,7 +40,7 @@ def read(connection: Connection, name: str) -> Node | None:
     if not isinstance(body, dict):
         return None
     kind = str(body.get("kind"))
-    return Node(kind="topic" if kind.endswith("topic") else "queue", durable=not kind.startswith("temporary"))
+    return ManagedNode(kind="topic" if kind.endswith("topic") else "queue", durable=not kind.startswith("temporary"))
 
 
 def is_missing(connection: Connection, name: str) -> bool:
@@ -76,4 +76,4 @@ def knows(connection: Connection) -> bool:
     return connection.remote_properties.get("product") == PRODUCT
 
 
-__all__ = ["Node", "delete", "is_missing", "knows", "read"]
+__all__ = ["ManagedNode", "delete", "is_missing", "knows", "read"]

@@ -58,7 +58,7 @@ class Asserted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class AttachPlan:
     """The arguments that a link is attached with."""
 
     address: str | None
@@ -182,7 +182,7 @@ def read(address: str) -> tuple[str, str | None, Options]:
     return name, subject, options or {}
 
 
-def plan(address: str, direction: Direction, *, named: bool = False) -> Plan:
+def plan(address: str, direction: Direction, *, named: bool = False) -> AttachPlan:
     """Return what a link to or from `address` is attached with. `named`: the connection has a container_id of its own.
 
     Raises MalformedAddress, and InvalidOption naming the option.
@@ -204,7 +204,7 @@ def plan(address: str, direction: Direction, *, named: bool = False) -> Plan:
     if node.get("type") == "queue" and not dynamic:
         capabilities.append("queue")
     asserts = _enabled(options, "assert", direction) and not dynamic
-    common = Plan(
+    common = AttachPlan(
         address=None if dynamic else name,
         subject=subject,
         topic=topic,
@@ -220,7 +220,7 @@ def plan(address: str, direction: Direction, *, named: bool = False) -> Plan:
     return _receiving(common, link, browse=browse, named=named)
 
 
-def _sending(common: Plan, link: Mapping[str, object]) -> Plan:
+def _sending(common: AttachPlan, link: Mapping[str, object]) -> AttachPlan:
     if common.address is None:
         raise InvalidOption(text="a sender cannot have a node made for it: receive from '#', and send to its source")
     for key in ("selector", "filter"):
@@ -229,7 +229,7 @@ def _sending(common: Plan, link: Mapping[str, object]) -> Plan:
     return common
 
 
-def _receiving(common: Plan, link: Mapping[str, object], *, browse: bool, named: bool) -> Plan:
+def _receiving(common: AttachPlan, link: Mapping[str, object], *, browse: bool, named: bool) -> AttachPlan:
     subscription = None
     if common.topic and link.get("durable"):
         if common.name is None:
@@ -333,4 +333,4 @@ def _flag(options: Mapping[str, object], key: str) -> bool | None:
     return found if isinstance(found, bool) else None
 
 
-__all__ = ["Asserted", "Direction", "Plan", "plan", "read"]
+__all__ = ["Asserted", "AttachPlan", "Direction", "plan", "read"]

@@ -18,7 +18,7 @@ from acquit.client import blocking as client
 from acquit.client.modes import FAILED, AckMode, CreditReturn
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.threads import Gate
-from acquit.compat.qpid.endpoint import Deadline, Part
+from acquit.compat.qpid.endpoint import ConnectionPart, SharedTimeout
 from acquit.compat.qpid.links import Link, Receiver, Sender
 from acquit.compat.qpid.messaging.constants import REJECTED, RELEASED, UNLIMITED, Constant
 from acquit.compat.qpid.messaging.exceptions import (
@@ -49,7 +49,7 @@ logger = logging.getLogger("qpid.messaging")
 L = TypeVar("L", bound=Link)
 
 
-class Session(Part):
+class Session(ConnectionPart):
     """A session: senders and receivers, and what is acknowledged, committed and rolled back with them.
 
     Made by `Connection.session`. What `acknowledge` waits for may be limited by `ack_capacity`.
@@ -266,7 +266,7 @@ class Session(Part):
     def sync(self, timeout: float | None = None) -> None:
         """Wait until all that was sent and acknowledged is answered. Raises Timeout, and what became of a send."""
         self._usable()
-        deadline = Deadline(timeout)
+        deadline = SharedTimeout(timeout)
         for sender in list(self.senders):
             if sender.error is None or sender._pending:
                 sender.sync(deadline.left())

@@ -61,7 +61,7 @@ def test_what_may_not_be_deleted_or_is_not_there() -> None:
         with pytest.raises(ServerError, match="'own' was not deleted: 'eve' may not manage at own") as caught:
             management.delete(connection, "own")
         assert caught.value.code == 403
-        assert management.read(connection, "own") == management.Node(kind="queue", durable=True)
+        assert management.read(connection, "own") == management.ManagedNode(kind="queue", durable=True)
         assert management.read(connection, "other") is None
         assert not management.is_missing(connection, "other"), "she may not know"
 
