@@ -331,8 +331,8 @@ MISTAKES: tuple[Planted, ...] = (
         "segment opened without sync",
         "a durable message whose posting was answered *accepted* survives a loss of power",
         "store/writer.py",
-        "        self._next = (path, self._folder.disk.open(path, Mode.SYNCED), header)\n",
-        "        self._next = (path, self._folder.disk.open(path, Mode.WRITE), header)\n",
+        "        self._next = (path, self._folder.disk.open(path, OpenMode.SYNCED), header)\n",
+        "        self._next = (path, self._folder.disk.open(path, OpenMode.WRITE), header)\n",
     ),
     _one(
         "torn batch taken for whole",

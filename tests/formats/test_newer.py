@@ -48,8 +48,8 @@ def use(data: Path) -> None:
         session.receiver("news", subscription=acquit.Subscription(name="reader")).close()
 
 
-def stop_of_the_future(self: records.Stop) -> records.Encoded:
-    return records.Encoded(99, bytes(48))
+def stop_of_the_future(self: records.Stop) -> records.EncodedRecord:
+    return records.EncodedRecord(99, bytes(48))
 
 
 def extras_of_the_future(extras: Iterable[tuple[int, bytes]]) -> bytes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from acquit.ledger.balance import QueueBalance
     from acquit.ledger.fold import Fold
     from acquit.ledger.history import History, Life, Step
-    from acquit.ledger.verify import Head, Link
+    from acquit.ledger.verify import ChainLink, Head
     from acquit.protocol.jsonform import Json
 
 
@@ -154,7 +154,7 @@ def verify_(data: Path, heads: tuple[str, ...], as_json: bool) -> int:
     return Exit.OK if not found.problems else Exit.UNSOUND
 
 
-def _state(link: Link) -> str:
+def _state(link: ChainLink) -> str:
     if link.problems:
         return "damaged"
     return "whole, bodies erased" if link.erased else "whole"

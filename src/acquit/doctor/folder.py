@@ -23,7 +23,7 @@ from acquit.doctor.findings import Diagnosis, ok, problem, size_text, warning
 from acquit.errors import StoreError, StoreMissing
 from acquit.ledger.balance import balance
 from acquit.ledger.fold import Fold
-from acquit.store.disk import Mode, PosixDisk
+from acquit.store.disk import OpenMode, PosixDisk
 from acquit.store.folder import PART
 from acquit.store.reading import FolderReader
 
@@ -161,7 +161,7 @@ def time_syncs(place: Path) -> SyncTimes:
     """Write a small file of its own with synced writes, as the journal does, and remove it. Raises OSError."""
     path = place / f"doctor.{secrets.token_hex(4)}{PART}"  # a broker that starts removes what such a name was left
     disk = PosixDisk()
-    file = disk.open(path, Mode.SYNCED)
+    file = disk.open(path, OpenMode.SYNCED)
     times = []
     try:
         file.write(bytes(SYNC_BYTES * SYNCS), 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acquit.ledger.records import Counters, QueueDeleted, RecordKind
-from acquit.ledger.totals import HEAD_BYTES, KIND_BYTES, ROW_BYTES, QueueTotals, Row, RowFlag, Summary, Totals
+from acquit.ledger.totals import HEAD_BYTES, KIND_BYTES, ROW_BYTES, QueueTotals, RowFlag, Summary, SummaryRow, Totals
 from acquit.store.interface import Record
 
 
@@ -73,7 +73,7 @@ class RunningDigest:
             totals = self.cumulated.setdefault(queue, QueueTotals())
             totals.add(own)
             flags = RowFlag.DELETED if queue in self._deleted else 0
-            summary.rows[queue] = Row(own, totals.copy(), flags)
+            summary.rows[queue] = SummaryRow(own, totals.copy(), flags)
         for queue in self._deleted & self.cumulated.keys():
             self.cumulated.setdefault(0, QueueTotals()).add(self.cumulated.pop(queue))
         if self.awaits_base:

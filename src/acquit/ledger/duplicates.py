@@ -63,7 +63,7 @@ class Known(IntEnum):
     """Both are known: this is a duplicate."""
 
 
-class Entry(NamedTuple):
+class WindowEntry(NamedTuple):
     """An id in a window, and the posting that had it."""
 
     sequence: int
@@ -79,7 +79,7 @@ class _Block:
 
     __slots__ = ("entries", "position")
 
-    def __init__(self, position: Position, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, position: Position, entries: Iterable[WindowEntry] = ()) -> None:
         self.position = position
         self.entries = deque(entries)
 
@@ -117,7 +117,7 @@ class Window:
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[WindowEntry]:
         """Oldest first."""
         return (entry for block in self._blocks for entry in block.entries)
 
@@ -141,7 +141,7 @@ class Window:
         first = kept.get(fingerprint)
         return (Known.REUSED, 0) if first is None else (Known.REPEATED, first)
 
-    def add(self, entry: Entry, position: Position) -> None:
+    def add(self, entry: WindowEntry, position: Position) -> None:
         """The newest posting so far, which was no duplicate."""
         if not self._admit(entry):
             return
@@ -153,7 +153,7 @@ class Window:
         blocks[-1].entries.append(entry)
         self.trim()
 
-    def set_block(self, entries: Iterable[Entry], position: Position) -> None:
+    def set_block(self, entries: Iterable[WindowEntry], position: Position) -> None:
         """A block was written again: its ids are in the window, and that record tells of them."""
         told = [entry for entry in sorted(entries) if self._admit(entry)]
         if not told:
@@ -191,13 +191,13 @@ class Window:
         """The lowest sequences of the blocks of which a record below that position tells."""
         return [block.first for block in self._blocks if block.position < before]
 
-    def block(self, number: int) -> tuple[Position, Iterable[Entry]] | None:
+    def block(self, number: int) -> tuple[Position, Iterable[WindowEntry]] | None:
         """Place and entries of the block that began with this sequence, whose oldest may be forgotten since; None where
         all of it and what is behind it is."""
         found = next((block for block in self._blocks if block.last >= number), None)
         return None if found is None else (found.position, found.entries)
 
-    def _admit(self, entry: Entry) -> bool:
+    def _admit(self, entry: WindowEntry) -> bool:
         """Take an entry into the window. False if a later posting of its id and body is in it."""
         identity, fingerprint = entry.identity, entry.fingerprint
         known, first = self.look_up(identity, fingerprint)
@@ -244,7 +244,7 @@ class Windows:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _contents(self) -> dict[str, tuple[int | None, list[Entry]]]:
+    def _contents(self) -> dict[str, tuple[int | None, list[WindowEntry]]]:
         return {address: (window.limit, list(window)) for address, window in self.by_address.items()}
 
     # -- for the fold that begins in the middle -----------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Windows:
 
     # -- what records say ---------------------------------------------------------------------------------------------
 
-    def remember(self, address: str, entry: Entry, position: Position) -> None:
+    def remember(self, address: str, entry: WindowEntry, position: Position) -> None:
         """A posting entered; `position` is that of the record which has its id."""
         window = self._window(address)
         before = len(window)
@@ -297,7 +297,7 @@ class Windows:
             entries = []
             while reader.left:
                 sequence, fingerprint = reader.struct(_ENTRY)
-                entries.append(Entry(sequence, fingerprint, reader.blob()))
+                entries.append(WindowEntry(sequence, fingerprint, reader.blob()))
             window.set_block(entries, position)
         else:
             window.limit, oldest = reader.struct(_LIMIT)
@@ -359,17 +359,17 @@ def remember(windows: Windows, posting: Posting, position: Position) -> None:
         return
     (fingerprint,) = FieldReader(body).struct(_NUMBER)
     identity = extras.get(Extra.DUPLICATE_ID) or encode_id(posting.message_id)
-    entry = Entry(posting.event.sequence, fingerprint, window_id(identity))
+    entry = WindowEntry(posting.event.sequence, fingerprint, window_id(identity))
     windows.remember(posting.address, entry, position)
 
 
-def block_record(address: str, entries: Sequence[Entry], time_us: int) -> State:
+def block_record(address: str, entries: Sequence[WindowEntry], time_us: int) -> State:
     """The record that puts ids into a window whose postings did not: those that a transaction held. In order."""
     key = address.encode() + _NUL + _NUMBER.pack(entries[0].sequence)
     return State(time_us, Namespace.DUPLICATES, key, _encode(entries))
 
 
-def _encode(entries: Iterable[Entry]) -> bytes:
+def _encode(entries: Iterable[WindowEntry]) -> bytes:
     return b"".join(_ENTRY.pack(entry[0], entry[1]) + blob_field(entry[2]) for entry in entries)
 
 
@@ -378,9 +378,9 @@ __all__ = [
     "ENTRY_BYTES",
     "ID_BYTES_MAX",
     "LIMIT",
-    "Entry",
     "Known",
     "Window",
+    "WindowEntry",
     "Windows",
     "block_record",
     "remember",

@@ -53,7 +53,7 @@ from acquit.ledger.records import (
     extra_tags,
 )
 from acquit.ledger.table import DECODERS, StateTable
-from acquit.ledger.totals import QueueTotals, Row, Summary
+from acquit.ledger.totals import QueueTotals, Summary, SummaryRow
 from acquit.store.interface import EVENTFUL, SKIPPABLE, Position, Record
 from acquit.store.record import StoreKind
 from acquit.store.segment import DeletedSegment, decode_left
@@ -149,7 +149,7 @@ class Fold:
     def sealed(self, summary: bytes) -> None:
         stated, own = Summary.decode(summary), self.digest.end_segment()
         for queue in stated.rows.keys() | own.rows.keys():
-            theirs, mine = stated.rows.get(queue, Row()), own.rows.get(queue, Row())
+            theirs, mine = stated.rows.get(queue, SummaryRow()), own.rows.get(queue, SummaryRow())
             # Without what was before, only what the segment itself adds can be compared.
             if theirs.here != mine.here or (theirs != mine and not self.digest.awaits_base):
                 self._anomaly(None, f"the seal of segment {self._segment} counts queue {queue} as {theirs}, not {mine}")

@@ -66,10 +66,10 @@ class RecordKind(IntEnum):
 class Entry(Protocol):
     """Any record that is written as a whole: the classes below."""
 
-    def encode(self) -> Encoded: ...
+    def encode(self) -> EncodedRecord: ...
 
 
-class Encoded(NamedTuple):
+class EncodedRecord(NamedTuple):
     """Arguments of `Journal.append`, in its order: ``journal.append(*encoded)``."""
 
     kind: int
@@ -137,9 +137,9 @@ class Start:
     """The run before ended with a STOP."""
     software: str
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         meta = _START.pack(self.run, self.clean) + text_field(self.software)
-        return Encoded(RecordKind.START, _plain_event(self.time_us), meta)
+        return EncodedRecord(RecordKind.START, _plain_event(self.time_us), meta)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -154,8 +154,8 @@ class Stop:
 
     time_us: int
 
-    def encode(self) -> Encoded:
-        return Encoded(RecordKind.STOP, _plain_event(self.time_us))
+    def encode(self) -> EncodedRecord:
+        return EncodedRecord(RecordKind.STOP, _plain_event(self.time_us))
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -175,9 +175,9 @@ class Reserved:
     queue_max: int = 0
     actor_max: int = 0
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         meta = _RESERVED.pack(self.queue_max, self.actor_max)
-        return Encoded(RecordKind.RESERVED, _plain_event(self.time_us, sequence=self.up_to), meta)
+        return EncodedRecord(RecordKind.RESERVED, _plain_event(self.time_us, sequence=self.up_to), meta)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -201,9 +201,9 @@ class Dispatched:
     """Sequence up to which an earlier run that stopped uncleanly may have acquired messages: those are offered with
     first-acquirer false."""
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         event = _plain_event(self.time_us, sequence=self.up_to, queue=self.queue)
-        return Encoded(RecordKind.DISPATCHED, event, _DISPATCHED.pack(self.doubtful))
+        return EncodedRecord(RecordKind.DISPATCHED, event, _DISPATCHED.pack(self.doubtful))
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -248,10 +248,10 @@ class Queue:
     """The broker's own, opaque here."""
     actor: int = 0
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         meta = _QUEUE.pack(self.flags) + text_field(self.name) + text_field(self.address) + blob_field(self.fingerprint)
         event = _plain_event(self.time_us, queue=self.number, actor=self.actor)
-        return Encoded(RecordKind.QUEUE, event, meta, self.properties, crc32(self.properties))
+        return EncodedRecord(RecordKind.QUEUE, event, meta, self.properties, crc32(self.properties))
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -270,8 +270,8 @@ class QueueDeleted:
     number: int
     actor: int = 0
 
-    def encode(self) -> Encoded:
-        return Encoded(RecordKind.QUEUE_DELETED, _plain_event(self.time_us, queue=self.number, actor=self.actor))
+    def encode(self) -> EncodedRecord:
+        return EncodedRecord(RecordKind.QUEUE_DELETED, _plain_event(self.time_us, queue=self.number, actor=self.actor))
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -290,9 +290,9 @@ class Actor:
     user: str
     address: str
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         meta = b"".join(map(text_field, (self.container, self.link, self.user, self.address)))
-        return Encoded(RecordKind.ACTOR, _plain_event(self.time_us, actor=self.number), meta)
+        return EncodedRecord(RecordKind.ACTOR, _plain_event(self.time_us, actor=self.number), meta)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -320,10 +320,10 @@ class AuditLine:
     count: int = 1
     """Times that it happened."""
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         texts = (self.action, self.user, self.peer, self.target, self.result)
         meta = _AUDIT.pack(self.count) + b"".join(map(text_field, texts))
-        return Encoded(RecordKind.AUDIT, _plain_event(self.time_us), meta, flags=SKIPPABLE)
+        return EncodedRecord(RecordKind.AUDIT, _plain_event(self.time_us), meta, flags=SKIPPABLE)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -366,9 +366,9 @@ class State:
     key: bytes
     value: bytes
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         meta = _NAMESPACE.pack(self.namespace) + blob_field(self.key)
-        return Encoded(RecordKind.STATE, _plain_event(self.time_us), meta, self.value, crc32(self.value))
+        return EncodedRecord(RecordKind.STATE, _plain_event(self.time_us), meta, self.value, crc32(self.value))
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -385,9 +385,9 @@ class StateDeleted:
     namespace: int
     key: bytes
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         meta = _NAMESPACE.pack(self.namespace) + blob_field(self.key)
-        return Encoded(RecordKind.STATE_DELETED, _plain_event(self.time_us), meta)
+        return EncodedRecord(RecordKind.STATE_DELETED, _plain_event(self.time_us), meta)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -485,7 +485,7 @@ class Posting:
     priority: int
     extras: tuple[tuple[int, bytes], ...]
 
-    def encode(self, payload: bytes) -> Encoded:
+    def encode(self, payload: bytes) -> EncodedRecord:
         meta = encode_posting_meta(
             self.address.encode(),
             encode_id(self.message_id),
@@ -495,7 +495,7 @@ class Posting:
             priority=self.priority,
             extras=encode_extras(self.extras),
         )
-        return Encoded(RecordKind.POSTING, pack_event(*self.event), meta, payload, crc32(payload), EVENTFUL)
+        return EncodedRecord(RecordKind.POSTING, pack_event(*self.event), meta, payload, crc32(payload), EVENTFUL)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -537,12 +537,12 @@ class Attempt:
     annotations: bytes = b""
     """An AMQP map to merge into the message annotations; opaque here."""
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         texts = b"".join(map(text_field, (self.condition, self.description, self.excluded)))
         meta = _ATTEMPT.pack(self.cause) + texts
         annotations = self.annotations
         event = pack_event(*self.event._replace(attempt=min(self.event.attempt, ATTEMPT_MAX)))
-        return Encoded(RecordKind.ATTEMPT, event, meta, annotations, crc32(annotations), EVENTFUL)
+        return EncodedRecord(RecordKind.ATTEMPT, event, meta, annotations, crc32(annotations), EVENTFUL)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -605,7 +605,7 @@ class Copied:
     """The kind it entered by."""
     payload: bytes
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         encoded = self.posting.encode(self.payload)
         head = _COPIED.pack(self.original_position, self.original_crc, self.entered, 0)
         return encoded._replace(kind=RecordKind.COPIED, meta=head + encoded.meta, flags=0)
@@ -649,17 +649,17 @@ class CopiedWith:
 
     event: Event
 
-    def encode(self) -> Encoded:
-        return Encoded(RecordKind.COPIED_WITH, pack_event(*self.event))
+    def encode(self) -> EncodedRecord:
+        return EncodedRecord(RecordKind.COPIED_WITH, pack_event(*self.event))
 
     @classmethod
     def decode(cls, record: Record) -> Self:
         return cls(unpack_event(record.event))
 
 
-def encode_events(kind: RecordKind, events: list[bytes]) -> Encoded:
+def encode_events(kind: RecordKind, events: list[bytes]) -> EncodedRecord:
     """An array of packed events as one record, TRANSITIONS or COPIES."""
-    return Encoded(kind, events[0], b"".join(events[1:]), flags=EVENTFUL | ARRAY)
+    return EncodedRecord(kind, events[0], b"".join(events[1:]), flags=EVENTFUL | ARRAY)
 
 
 def decode_events(record: Record) -> list[Event]:
@@ -684,9 +684,9 @@ class Counters:
     time_us: int
     counts: tuple[tuple[int, int, int], ...]
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         meta = b"".join(_COUNT.pack(*count) for count in self.counts)
-        return Encoded(RecordKind.COUNTERS, _plain_event(self.time_us), meta)
+        return EncodedRecord(RecordKind.COUNTERS, _plain_event(self.time_us), meta)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -710,9 +710,9 @@ class Transaction:
     user: str
     actor: int = 0
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         event = _plain_event(self.time_us, actor=self.actor, transaction=self.number)
-        return Encoded(RecordKind.TRANSACTION, event, blob_field(self.txn_id) + text_field(self.user))
+        return EncodedRecord(RecordKind.TRANSACTION, event, blob_field(self.txn_id) + text_field(self.user))
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -729,9 +729,9 @@ class Commit:
     number: int
     events: tuple[Event, ...]
 
-    def encode(self) -> Encoded:
+    def encode(self) -> EncodedRecord:
         meta = b"".join(pack_event(*event) for event in self.events)
-        return Encoded(RecordKind.COMMIT, _plain_event(self.time_us, transaction=self.number), meta, flags=ARRAY)
+        return EncodedRecord(RecordKind.COMMIT, _plain_event(self.time_us, transaction=self.number), meta, flags=ARRAY)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
@@ -746,8 +746,8 @@ class Rollback:
     time_us: int
     number: int
 
-    def encode(self) -> Encoded:
-        return Encoded(RecordKind.ROLLBACK, _plain_event(self.time_us, transaction=self.number))
+    def encode(self) -> EncodedRecord:
+        return EncodedRecord(RecordKind.ROLLBACK, _plain_event(self.time_us, transaction=self.number))
 
     @classmethod
     def decode(cls, record: Record) -> Self:

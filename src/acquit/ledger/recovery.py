@@ -33,7 +33,7 @@ from acquit.ledger.records import (
 from acquit.ledger.sequences import BLOCK, Sequences
 from acquit.store.backup import EPOCH_GAP, begin_epoch, is_marked
 from acquit.store.disk import Disk, PosixDisk
-from acquit.store.folder import Folder, Identity
+from acquit.store.folder import Folder, StoreIdentity
 from acquit.store.interface import Journal
 from acquit.store.journal import SegmentedJournal
 from acquit.store.options import JournalOptions
@@ -57,7 +57,7 @@ class OpenedJournal:
     fold: Fold
     """The state to start from. Its table is the recorder's, and goes on changing; its messages are the caller's."""
     report: RecoveryReport
-    identity: Identity
+    identity: StoreIdentity
     run: Start
     created: bool
     """The folder was new."""

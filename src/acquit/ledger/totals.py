@@ -175,7 +175,7 @@ class RowFlag(IntFlag):
 
 
 @dataclass(slots=True)
-class Row:
+class SummaryRow:
     """Row of a summary: one queue."""
 
     here: QueueTotals = field(default_factory=QueueTotals)
@@ -189,7 +189,7 @@ class Row:
 class Summary:
     """Summary of a segment, as its seal says it."""
 
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, SummaryRow] = field(default_factory=dict)
     events: int = 0
     first_us: int = NEVER_US
     """Times of the earliest and the latest event here; `NEVER_US` and its negative where there was none."""
@@ -224,7 +224,7 @@ class Summary:
         for _ in range(rows):
             queue, flags, kinds, live, *sums = _ROW.unpack(reader.raw(_ROW.size))
             numbers = [int.from_bytes(value, "little") for value in sums]
-            row = Row(
+            row = SummaryRow(
                 QueueTotals(entered_sum=numbers[0], retired_sum=numbers[1]),
                 QueueTotals(entered_sum=numbers[2], retired_sum=numbers[3]),
                 flags,

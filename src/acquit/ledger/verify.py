@@ -25,8 +25,8 @@ from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
 from acquit.ledger.balance import balance
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.fold import Fold
-from acquit.ledger.totals import QueueTotals, Row, RowFlag, Summary
-from acquit.store.disk import Disk, Mode, store_error
+from acquit.ledger.totals import QueueTotals, RowFlag, Summary, SummaryRow
+from acquit.store.disk import Disk, OpenMode, store_error
 from acquit.store.folder import EVENTS, STUB
 from acquit.store.interface import EVENT_BYTES
 from acquit.store.reading import FolderReader
@@ -44,7 +44,7 @@ from acquit.store.segment import (
 )
 
 
-class Place(Enum):
+class SegmentPlace(Enum):
     """Places where a segment can be."""
 
     JOURNAL = "journal"
@@ -55,11 +55,11 @@ class Place(Enum):
 
 
 @dataclass(slots=True)
-class Link:
+class ChainLink:
     """Segment as a link of the chain."""
 
     number: int
-    place: Place
+    place: SegmentPlace
     header: SegmentHeader | None = None
     seal: Seal | None = None
     valid_bytes: int = 0
@@ -103,7 +103,7 @@ class Verification:
     """Result of verifying a journal."""
 
     store: UUID
-    links: tuple[Link, ...]
+    links: tuple[ChainLink, ...]
     """Oldest first; numbers follow without a gap (missing ones are links of their own)."""
     head: Head
     problems: tuple[str, ...]
@@ -148,8 +148,10 @@ def verify(
     """
     reader = FolderReader(path, disk)
     contents = reader.contents()
-    places = dict.fromkeys(contents.stubs, Place.STUB)
-    places |= dict.fromkeys(contents.archive, Place.ARCHIVE) | dict.fromkeys(contents.journal, Place.JOURNAL)
+    places = dict.fromkeys(contents.stubs, SegmentPlace.STUB)
+    places |= dict.fromkeys(contents.archive, SegmentPlace.ARCHIVE) | dict.fromkeys(
+        contents.journal, SegmentPlace.JOURNAL
+    )
     present = sorted(places)
     if not present:
         raise StoreCorrupt("no segment is there", path=str(path), offset=0)
@@ -158,8 +160,8 @@ def verify(
     erased: set[ErasedSegment] = set()
     links = []
     for done, number in enumerate(present, start=1):
-        link = Link(number, places[number])
-        if link.place is Place.STUB:
+        link = ChainLink(number, places[number])
+        if link.place is SegmentPlace.STUB:
             _read_stub(reader, link)
         else:
             _read_segment(reader, link, deleted, erased, newest=number == newest)
@@ -172,7 +174,7 @@ def verify(
         _check_erasure(link, erased)
     head = read_head(path, disk=disk)
     problems = [f"segment {link.number}: {problem}" for link in links for problem in link.problems]
-    if not any(link.problems for link in links if link.place is Place.JOURNAL):
+    if not any(link.problems for link in links if link.place is SegmentPlace.JOURNAL):
         problems += _unbalanced(reader)
     problems += [problem for known in against for problem in _check_head(reader, contents.identity.store, links, known)]
     return Verification(contents.identity.store, tuple(links), head, tuple(problems))
@@ -191,7 +193,7 @@ def _unbalanced(reader: FolderReader) -> list[str]:
 
 def _read_segment(
     reader: FolderReader,
-    link: Link,
+    link: ChainLink,
     deleted: dict[int, DeletedSegment],
     erased: set[ErasedSegment],
     *,
@@ -224,13 +226,13 @@ def _read_segment(
         own = digest.end_segment()
         stated = _summary(link)
         for queue in sorted(own.rows.keys() | stated.rows.keys()):
-            theirs, ours = stated.rows.get(queue, Row()).here, own.rows.get(queue, Row()).here
+            theirs, ours = stated.rows.get(queue, SummaryRow()).here, own.rows.get(queue, SummaryRow()).here
             if theirs != ours:
                 link.problems.append(f"its seal counts queue {queue} as {theirs}, its events as {ours}")
         _check_side_file(reader, link, events.digest())
 
 
-def _summary(link: Link) -> Summary:
+def _summary(link: ChainLink) -> Summary:
     """The seal's summary; an unreadable one is a problem and counts as empty."""
     if link.seal is None:
         return Summary()
@@ -241,12 +243,12 @@ def _summary(link: Link) -> Summary:
         return Summary()
 
 
-def _check_side_file(reader: FolderReader, link: Link, events_sha256: bytes) -> None:
+def _check_side_file(reader: FolderReader, link: ChainLink, events_sha256: bytes) -> None:
     folder = reader.folder
     for archived in (False, True):
         path = folder.segment(link.number, archived=archived, suffix=EVENTS)
         try:
-            file = folder.disk.open(path, Mode.READ)
+            file = folder.disk.open(path, OpenMode.READ)
         except FileNotFoundError:
             continue
         try:
@@ -263,10 +265,10 @@ def _check_side_file(reader: FolderReader, link: Link, events_sha256: bytes) -> 
             file.close()
 
 
-def _read_stub(reader: FolderReader, link: Link) -> None:
+def _read_stub(reader: FolderReader, link: ChainLink) -> None:
     path = reader.folder.segment(link.number, archived=True, suffix=STUB)
     try:
-        file = reader.folder.disk.open(path, Mode.READ)
+        file = reader.folder.disk.open(path, OpenMode.READ)
         try:
             data = file.read(file.size(), 0)
         finally:
@@ -283,19 +285,20 @@ def _read_stub(reader: FolderReader, link: Link) -> None:
         link.problems.append("the seal in its stub does not match its checksum")
 
 
-def _with_missing(links: list[Link], deleted_through: int) -> list[Link]:
+def _with_missing(links: list[ChainLink], deleted_through: int) -> list[ChainLink]:
     """The same, with a link for every number that is not there."""
     first = min(links[0].number, deleted_through + 1)
     by_number = {link.number: link for link in links}
     return [
-        by_number.get(number) or Link(number, Place.DELETED if number <= deleted_through else Place.GAP)
+        by_number.get(number)
+        or ChainLink(number, SegmentPlace.DELETED if number <= deleted_through else SegmentPlace.GAP)
         for number in range(first if first > 1 and deleted_through else 1, links[-1].number + 1)
     ]
 
 
-def _check_link(before: Link | None, link: Link, deleted: dict[int, DeletedSegment], store: UUID) -> None:
+def _check_link(before: ChainLink | None, link: ChainLink, deleted: dict[int, DeletedSegment], store: UUID) -> None:
     """Check what a link says of itself and of the one before."""
-    if link.place is Place.GAP:
+    if link.place is SegmentPlace.GAP:
         link.problems.append("missing, and no record says that retention deleted it")
     header = link.header
     if header is None:
@@ -323,7 +326,7 @@ def _check_link(before: Link | None, link: Link, deleted: dict[int, DeletedSegme
         _check_totals(_summary(before), _summary(link), link)
 
 
-def _check_erasure(link: Link, erased: set[ErasedSegment]) -> None:
+def _check_erasure(link: ChainLink, erased: set[ErasedSegment]) -> None:
     """A segment without bodies must be the one that a record says was written in place of the original."""
     header = link.header
     if header is None or not link.erased:
@@ -332,7 +335,7 @@ def _check_erasure(link: Link, erased: set[ErasedSegment]) -> None:
         link.problems.append("its bodies were erased, and no record says so")
 
 
-def _check_totals(before: Summary, after: Summary, link: Link) -> None:
+def _check_totals(before: Summary, after: Summary, link: ChainLink) -> None:
     """Cumulated totals must be those of the segment before and what this one adds."""
     expected: dict[int, QueueTotals] = {}
     for queue, row in before.rows.items():
@@ -348,7 +351,7 @@ def _check_totals(before: Summary, after: Summary, link: Link) -> None:
         link.problems.append(f"its totals leave out queues {sorted(lost)}")
 
 
-def _check_head(reader: FolderReader, store: UUID, links: list[Link], known: Head) -> list[str]:
+def _check_head(reader: FolderReader, store: UUID, links: list[ChainLink], known: Head) -> list[str]:
     """Check that the journal is still the one that this head was taken of."""
     if known.store != store:
         return [f"the head {known} is of another store"]

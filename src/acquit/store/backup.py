@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from acquit.errors import StoreCorrupt, StoreError
-from acquit.store.disk import Disk, Mode, PosixDisk, store_error, write_all
-from acquit.store.folder import STUB, Folder, Identity
+from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error, write_all
+from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.reading import FolderReader
 from acquit.store.scan import SegmentReader
 
@@ -149,7 +149,7 @@ class _Copy:
             return segment.offset
 
     def _bytes(self, segment: SegmentReader, path: Path) -> None:
-        file = self.target.disk.open(path, Mode.WRITE)
+        file = self.target.disk.open(path, OpenMode.WRITE)
         try:
             for offset in range(0, segment.offset, _CHUNK):
                 length = min(_CHUNK, segment.offset - offset)
@@ -161,10 +161,10 @@ class _Copy:
 
     def file(self, source: Path, target: Path) -> None:
         """Copy any other file. Raises FileNotFoundError."""
-        found = self.reader.folder.disk.open(source, Mode.READ)
+        found = self.reader.folder.disk.open(source, OpenMode.READ)
         try:
             size = found.size()
-            file = self.target.disk.open(target, Mode.WRITE)
+            file = self.target.disk.open(target, OpenMode.WRITE)
             try:
                 for offset in range(0, size, _CHUNK):
                     write_all(file, found.read(min(_CHUNK, size - offset), offset), offset)
@@ -206,7 +206,7 @@ def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = 
             raise store_error(error, str(path / MARK)) from error
 
 
-def begin_epoch(folder: Folder, identity: Identity) -> Identity:
+def begin_epoch(folder: Folder, identity: StoreIdentity) -> StoreIdentity:
     """Give the copy an identity of its own, and use its mark up. Called once its first sequence is reserved."""
     renamed = replace(identity, container_id=f"acquit-{uuid.uuid4()}")
     folder.write_identity(renamed)
@@ -219,7 +219,7 @@ def begin_epoch(folder: Folder, identity: Identity) -> Identity:
 
 
 def _write(folder: Folder, path: Path, content: bytes) -> None:
-    file = folder.disk.open(path, Mode.WRITE)
+    file = folder.disk.open(path, OpenMode.WRITE)
     try:
         file.truncate(0)
         write_all(file, content, 0)

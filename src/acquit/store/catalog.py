@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from acquit.errors import StoreCorrupt
-from acquit.store.disk import DiskFile, Mode, store_error
+from acquit.store.disk import DiskFile, OpenMode, store_error
 from acquit.store.folder import Folder
 from acquit.store.interface import ERASED, Position, Record, SegmentInfo
 from acquit.store.record import RECORD_HEAD_BYTES, RecordMalformed, decode_record, find_payload, record_bytes
@@ -72,7 +72,7 @@ class Catalog:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenFile:
     file: DiskFile
     users: int = 0
     evicted: bool = False
@@ -103,14 +103,14 @@ class RecordReader:
         self._catalog = catalog
         self._open_files_max = open_files_max
         self._lock = threading.Lock()
-        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._open: OrderedDict[int, _OpenFile] = OrderedDict()
 
     def _opened(self, number: int) -> DiskFile:
         # Twice: it may move between the two looks.
         for archived in (False, True, False, True):
             path = self._folder.segment(number, archived=archived)
             try:
-                return self._folder.disk.open(path, Mode.READ)
+                return self._folder.disk.open(path, OpenMode.READ)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -123,7 +123,7 @@ class RecordReader:
         with self._lock:
             entry = self._open.get(number)
             if entry is None:
-                entry = self._open[number] = _Open(self._opened(number))
+                entry = self._open[number] = _OpenFile(self._opened(number))
                 while len(self._open) > self._open_files_max:
                     _, oldest = self._open.popitem(last=False)
                     self._evict(oldest)
@@ -226,7 +226,7 @@ class RecordReader:
             if entry is not None:
                 self._evict(entry)
 
-    def _evict(self, entry: _Open) -> None:
+    def _evict(self, entry: _OpenFile) -> None:
         entry.evicted = True
         if not entry.users:
             entry.file.close()

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from acquit.errors import StoreCorrupt, StoreError, StoreFull
 from acquit.store.catalog import RecordReader
-from acquit.store.disk import Mode, store_error, write_all
+from acquit.store.disk import OpenMode, store_error, write_all
 from acquit.store.folder import EVENTS, PART, SEGMENT, STUB, Folder
 from acquit.store.interface import EVENT_BYTES, Erasing, SegmentInfo
 from acquit.store.record import RecordMalformed, erase_payloads, split_events
@@ -103,7 +103,7 @@ class FinishEvents:
         disk = self._folder.disk
         with _room_permitting(target):
             try:
-                file = disk.open(part, Mode.WRITE)
+                file = disk.open(part, OpenMode.WRITE)
                 try:
                     count, sha256 = self.sealed.events, self.sealed.sha256
                     if count < 0:
@@ -165,7 +165,7 @@ class Erase:
     def _write(self) -> ErasedSegment:
         content = hashlib.sha256()
         with SegmentReader(self._disk, self._path, hashing=True) as segment:
-            file = self._disk.open(self._part, Mode.WRITE)
+            file = self._disk.open(self._part, OpenMode.WRITE)
             try:
                 end = synced = HEADER_BYTES
                 for head, data in segment.batches():
@@ -270,7 +270,7 @@ class Delete:
             return
         part = stub.with_suffix(STUB + PART)
         try:
-            file = disk.open(part, Mode.WRITE)
+            file = disk.open(part, OpenMode.WRITE)
             try:
                 write_all(file, self._ends(), 0)
                 file.sync()
@@ -285,7 +285,7 @@ class Delete:
 
     def _ends(self) -> bytes:
         """The segment's first page and its seal."""
-        file = self._folder.disk.open(self._folder.segment(self.number, archived=True), Mode.READ)
+        file = self._folder.disk.open(self._folder.segment(self.number, archived=True), OpenMode.READ)
         try:
             offset = HEADER_BYTES + self._info.end - self._info.base
             head = decode_seal_head(file.read(SEAL_HEAD_BYTES, offset))
@@ -297,7 +297,7 @@ class Delete:
 def read_header(folder: Folder, path: Path) -> SegmentHeader:
     """The header of one segment. Raises StoreCorrupt, StoreVersionUnsupported, StoreFailed."""
     try:
-        file = folder.disk.open(path, Mode.READ)
+        file = folder.disk.open(path, OpenMode.READ)
         try:
             return SegmentHeader.decode(file.read(HEADER_BYTES, 0), str(path))
         finally:

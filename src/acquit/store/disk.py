@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from acquit.errors import StoreError, StoreFailed, StoreFull, StoreLocked
 
 
-class Mode(Enum):
+class OpenMode(Enum):
     """Ways to open a file."""
 
     READ = "read"
@@ -54,7 +54,7 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """A file system."""
 
-    def open(self, path: Path, mode: Mode) -> DiskFile: ...
+    def open(self, path: Path, mode: OpenMode) -> DiskFile: ...
     def names(self, folder: Path) -> list[str]:
         """The names in a folder, sorted; none where it does not exist."""
         ...
@@ -151,9 +151,9 @@ class _SyncingFile(PosixFile):
 class PosixDisk:
     """The real one. Files are 0600, folders 0700: messages are nobody else's business."""
 
-    def open(self, path: Path, mode: Mode) -> DiskFile:
-        flags = os.O_CLOEXEC | (os.O_RDONLY if mode is Mode.READ else os.O_RDWR | os.O_CREAT)
-        if mode is not Mode.SYNCED:
+    def open(self, path: Path, mode: OpenMode) -> DiskFile:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if mode is OpenMode.READ else os.O_RDWR | os.O_CREAT)
+        if mode is not OpenMode.SYNCED:
             return PosixFile(os.open(path, flags, 0o600))
         kind = PosixFile if _SYNCED_FLAG else _SyncingFile
         return kind(os.open(path, flags | _SYNCED_FLAG, 0o600))

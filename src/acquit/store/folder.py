@@ -27,7 +27,7 @@ from uuid import UUID
 from zlib import crc32
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError, StoreVersionUnsupported
-from acquit.store.disk import Disk, Mode, store_error, write_all
+from acquit.store.disk import Disk, OpenMode, store_error, write_all
 from acquit.store.segment import FORMAT_VERSION
 
 SEGMENT: Final = ".seg"
@@ -39,7 +39,7 @@ _IDENTITY_BYTES_MAX: Final = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class StoreIdentity:
     """Identity of a store: its own UUID, and the container-id of its broker."""
 
     store: UUID
@@ -94,20 +94,20 @@ class Folder:
         """Raises StoreLocked on entry while another process has the folder."""
         return self.disk.lock(self.path / "lock", f"process {os.getpid()}\n")
 
-    def read_identity(self) -> Identity | None:
+    def read_identity(self) -> StoreIdentity | None:
         """None where the folder is new. Raises StoreVersionUnsupported, or StoreCorrupt for what is not an identity."""
         if self.identity_path.name not in self.disk.names(self.path):
             return None
         name = str(self.identity_path)
         try:
-            file = self.disk.open(self.identity_path, Mode.READ)
+            file = self.disk.open(self.identity_path, OpenMode.READ)
         except OSError as error:
             raise store_error(error, name) from error
         try:
             content = json.loads(file.read(_IDENTITY_BYTES_MAX, 0))
             version = content["format"]
             if version == FORMAT_VERSION:
-                return Identity.decode(content)
+                return StoreIdentity.decode(content)
         except OSError as error:
             raise store_error(error, name) from error
         except NOT_WHAT_WAS_WRITTEN as error:
@@ -118,11 +118,11 @@ class Folder:
             f"{self.path} has format {version!r}; this version of acquit reads and writes format {FORMAT_VERSION}"
         )
 
-    def write_identity(self, identity: Identity) -> None:
+    def write_identity(self, identity: StoreIdentity) -> None:
         """Whole or not at all."""
         part = self.identity_path.with_suffix(f".{secrets.token_hex(4)}{PART}")
         try:
-            file = self.disk.open(part, Mode.WRITE)
+            file = self.disk.open(part, OpenMode.WRITE)
             try:
                 write_all(file, identity.encode(), 0)
                 file.sync()

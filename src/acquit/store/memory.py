@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from acquit.store.disk import DiskFile, Mode
+from acquit.store.disk import DiskFile, OpenMode
 
 
 class MemoryFile:
@@ -50,10 +50,10 @@ class MemoryDisk:
     def __init__(self) -> None:
         self.files: dict[Path, bytearray] = {}
 
-    def open(self, path: Path, mode: Mode) -> DiskFile:
+    def open(self, path: Path, mode: OpenMode) -> DiskFile:
         content = self.files.get(path)
         if content is None:
-            if mode is Mode.READ:
+            if mode is OpenMode.READ:
                 raise FileNotFoundError(2, "No such file", str(path))
             content = self.files[path] = bytearray()
         return MemoryFile(content)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from acquit.errors import StoreCorrupt, StoreMissing
 from acquit.store.disk import Disk, PosixDisk, store_error
-from acquit.store.folder import STUB, Folder, Identity
+from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.interface import Replay
 from acquit.store.recovery import RecoveryReport, Replayer
 from acquit.store.scan import SegmentReader
@@ -21,7 +21,7 @@ from acquit.store.scan import SegmentReader
 class FolderContents:
     """Contents of a data folder, by segment number."""
 
-    identity: Identity
+    identity: StoreIdentity
     journal: tuple[int, ...]
     archive: tuple[int, ...]
     stubs: tuple[int, ...]

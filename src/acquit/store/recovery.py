@@ -28,8 +28,8 @@ from pathlib import Path
 from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.store.catalog import Catalog, RecordReader
 from acquit.store.chores import read_header
-from acquit.store.disk import Disk, Mode, PosixDisk, store_error
-from acquit.store.folder import EVENTS, Folder, Identity
+from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error
+from acquit.store.folder import EVENTS, Folder, StoreIdentity
 from acquit.store.housekeeper import Housekeeper
 from acquit.store.interface import Digest, Erasing, Position, Record, Replay, SegmentInfo
 from acquit.store.journal import SegmentedJournal
@@ -126,7 +126,7 @@ class OpenedStore:
     """A journal ready for appending."""
 
     journal: SegmentedJournal
-    identity: Identity
+    identity: StoreIdentity
     report: RecoveryReport
     created: bool
     """The folder was new."""
@@ -175,7 +175,7 @@ def open_store(
         if identity is None:
             _refuse_nameless(folder)
             store = uuid.uuid4()
-            identity = Identity(store, container_id or f"acquit-{store}")
+            identity = StoreIdentity(store, container_id or f"acquit-{store}")
         replayer = Replayer(replay)
         catalog = Catalog()
         tail = None if created else _replay_all(folder, identity, replayer, catalog)
@@ -221,7 +221,7 @@ def _refuse_nameless(folder: Folder) -> None:
         raise StoreCorrupt("the folder holds segments, but not whose", path=str(folder.identity_path), offset=0)
 
 
-def _replay_all(folder: Folder, identity: Identity, replayer: Replayer, catalog: Catalog) -> Tail:
+def _replay_all(folder: Folder, identity: StoreIdentity, replayer: Replayer, catalog: Catalog) -> Tail:
     """Step 3: every segment of the recovery set, in order; what is known of the archive besides. Returns the newest."""
     numbers = folder.numbers()
     if not numbers:
@@ -275,7 +275,7 @@ def _archived(folder: Folder, first: SegmentInfo) -> Iterator[SegmentInfo]:
         path = folder.segment(number, archived=True)
         with contextlib.suppress(StoreError, OSError):
             header = read_header(folder, path)
-            file = folder.disk.open(path, Mode.READ)
+            file = folder.disk.open(path, OpenMode.READ)
             size = file.size()
             file.close()
             # A segment ends where its successor begins, in place and (nearly) in time.

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from acquit.store.disk import Mode, write_all
+from acquit.store.disk import OpenMode, write_all
 from acquit.store.folder import PART, ZEROS, Folder
 
 STEP_BYTES: Final = 1 << 20
@@ -63,7 +63,7 @@ class Reserve:
         for name in folder.disk.names(folder.journal):
             if name.endswith(ZEROS):
                 path = folder.journal / name
-                file = folder.disk.open(path, Mode.READ)
+                file = folder.disk.open(path, OpenMode.READ)
                 size = file.size()
                 file.close()
                 if size <= self._size_bytes_max:
@@ -106,7 +106,7 @@ class Reserve:
         path = folder.journal / f"{secrets.token_hex(4)}{ZEROS}"
         part = path.with_suffix(PART)
         try:
-            file = folder.disk.open(part, Mode.WRITE)
+            file = folder.disk.open(part, OpenMode.WRITE)
             try:
                 for offset in range(0, size_bytes, STEP_BYTES):
                     write_all(file, bytes(min(STEP_BYTES, size_bytes - offset)), offset)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from acquit.errors import StoreCorrupt, StoreError
-from acquit.store.disk import Disk, DiskFile, Mode, store_error
+from acquit.store.disk import Disk, DiskFile, OpenMode, store_error
 from acquit.store.interface import Position
 from acquit.store.record import BATCH_HEAD_BYTES, BatchHead, batch_is_whole, decode_batch_head
 from acquit.store.segment import (
@@ -38,7 +38,7 @@ _WINDOW_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class ReadEnd:
     """Place where reading ended without a seal."""
 
     offset: int
@@ -55,7 +55,7 @@ class SegmentReader:
 
     def __init__(self, disk: Disk, path: Path, *, hashing: bool = False) -> None:
         self.path = path
-        self._file: DiskFile = disk.open(path, Mode.READ)
+        self._file: DiskFile = disk.open(path, OpenMode.READ)
         self._window = b""
         self._window_offset = 0
         try:
@@ -70,7 +70,7 @@ class SegmentReader:
         """The same of the bytes behind the header, where bodies were erased."""
         self.offset = HEADER_BYTES
         self.seal: Seal | None = None
-        self.stop: Stop | None = None
+        self.stop: ReadEnd | None = None
 
     def close(self) -> None:
         self._file.close()
@@ -105,7 +105,7 @@ class SegmentReader:
         """Each whole batch: its head, and all of its bytes."""
         while True:
             found = self._next()
-            if isinstance(found, Stop):
+            if isinstance(found, ReadEnd):
                 self.stop = found
                 return
             if isinstance(found, Seal):
@@ -116,26 +116,28 @@ class SegmentReader:
             yield head, data
             self.offset += head.length
 
-    def _next(self) -> tuple[BatchHead, bytes] | Seal | Stop:
+    def _next(self) -> tuple[BatchHead, bytes] | Seal | ReadEnd:
         offset = self.offset
         data = self._get(offset, BATCH_HEAD_BYTES)
         if not data.strip(b"\0"):
-            return Stop(offset, "")
+            return ReadEnd(offset, "")
         if decode_seal_head(data) is not None:
             seal, length = self._seal_at(offset)
             if seal is None:
-                return Stop(offset, "a seal that does not match its checksum, or is not of this place")
+                return ReadEnd(offset, "a seal that does not match its checksum, or is not of this place")
             self._hash(self._get(offset, length))
             self.offset += length
             return seal
         head = decode_batch_head(data)
         if head is None:
-            return Stop(offset, "neither a batch nor a seal")
+            return ReadEnd(offset, "neither a batch nor a seal")
         if head.epoch != self.header.epoch or head.position != self._position(offset):
-            return Stop(offset, f"a batch of another place or time (epoch {head.epoch:016x}, position {head.position})")
+            return ReadEnd(
+                offset, f"a batch of another place or time (epoch {head.epoch:016x}, position {head.position})"
+            )
         data = self._get(offset, head.length)
         if not batch_is_whole(head, data):
-            return Stop(offset, f"a batch of {head.length} bytes that does not match its checksum")
+            return ReadEnd(offset, f"a batch of {head.length} bytes that does not match its checksum")
         return head, data
 
     def _hash(self, data: bytes) -> None:

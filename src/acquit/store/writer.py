@@ -38,7 +38,7 @@ from uuid import UUID
 
 from acquit.errors import StoreError, StoreFailed, StoreFull
 from acquit.store.catalog import Catalog
-from acquit.store.disk import DiskFile, Mode, store_error, write_all
+from acquit.store.disk import DiskFile, OpenMode, store_error, write_all
 from acquit.store.folder import EVENTS, PART, Folder
 from acquit.store.interface import EVENT_BYTES, Digest, Position, SegmentInfo
 from acquit.store.options import JournalOptions
@@ -218,7 +218,7 @@ class SegmentWriter:
             self._cut = tail.cut
             self._catalog.end = tail.end
             try:
-                self._file = self._folder.disk.open(tail.path, Mode.SYNCED)
+                self._file = self._folder.disk.open(tail.path, OpenMode.SYNCED)
                 if tail.sealed:
                     self._cut_off(tail.valid_bytes)
             except OSError as error:
@@ -376,7 +376,7 @@ class SegmentWriter:
         """Take a prewritten file for it; remembered until it is open."""
         size_bytes = self._options.prewritten_bytes(self._catalog.end)
         path = self._reserve.take(needed_bytes) or self._reserve.make(size_bytes)
-        self._next = (path, self._folder.disk.open(path, Mode.SYNCED), header)
+        self._next = (path, self._folder.disk.open(path, OpenMode.SYNCED), header)
         return self._next
 
     def _open_next(self, needed_bytes: int = 0) -> None:
@@ -397,6 +397,6 @@ class SegmentWriter:
         self._sha256 = hashlib.sha256(page)
         self._events_count = 0
         try:
-            self._events = folder.disk.open(folder.segment(header.number, suffix=EVENTS + PART), Mode.WRITE)
+            self._events = folder.disk.open(folder.segment(header.number, suffix=EVENTS + PART), OpenMode.WRITE)
         except OSError:
             self._events = None

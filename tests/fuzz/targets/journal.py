@@ -30,7 +30,7 @@ from acquit.ledger.records import (
     Copied,
     CopiedWith,
     Counters,
-    Encoded,
+    EncodedRecord,
     Namespace,
     Posting,
     Queue,
@@ -53,7 +53,7 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
 from acquit.spark.ledger.segments import DTYPE, sums_by
 from acquit.store.disk import Disk, DiskFile
-from acquit.store.folder import Folder, Identity
+from acquit.store.folder import Folder, StoreIdentity
 from acquit.store.interface import EVENTFUL, Position, Record
 from acquit.store.record import (
     RecordMalformed,
@@ -330,7 +330,7 @@ def identity(data: bytes) -> None:
     """broker.json."""
     found = Folder(Path("/data"), one_file(data, "broker.json")).read_identity()
     assert found is not None
-    assert Identity.decode(json.loads(found.encode())) == found
+    assert StoreIdentity.decode(json.loads(found.encode())) == found
 
 
 # -- seeds ------------------------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def an_event(kind: EventKind, sequence: int = 5, queue: int = 1) -> bytes:
     return pack_event(sequence, 0, 1_000, 77, queue, 0, kind, 1, 0, 0)
 
 
-def spelled(one: Encoded) -> bytes:
+def spelled(one: EncodedRecord) -> bytes:
     """A record as `records` reads it."""
     return (
         bytes((one.kind,))
@@ -358,8 +358,8 @@ def spelled(one: Encoded) -> bytes:
 META = encode_posting_meta(b"address", encode_id("id"))
 ENTRIES = (
     Queue(1, 1, "queue", "address").encode(),
-    Encoded(RecordKind.POSTING, an_event(EventKind.POSTED), META, b"payload", 0, EVENTFUL),
-    Encoded(RecordKind.TRANSITIONS, an_event(EventKind.ACQUIRED), an_event(EventKind.ACCEPTED), b"", 0, 3),
+    EncodedRecord(RecordKind.POSTING, an_event(EventKind.POSTED), META, b"payload", 0, EVENTFUL),
+    EncodedRecord(RecordKind.TRANSITIONS, an_event(EventKind.ACQUIRED), an_event(EventKind.ACCEPTED), b"", 0, 3),
     Actor(1, 7, "container", "link", "user", "address").encode(),
     State(1, Namespace.FATE, bytes(16), b"\1\0\0").encode(),
     StateDeleted(1, Namespace.FATE, bytes(16)).encode(),
@@ -456,7 +456,7 @@ TARGETS = (
         identity,
         ("store.folder", "store.backup"),
         (StoreCorrupt, StoreVersionUnsupported),
-        (Identity(STORE, "c").encode(),),
+        (StoreIdentity(STORE, "c").encode(),),
         words=(b'"format": 1', b'"check": ', b"NaN", b"[[[["),
         long=deep_json(),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.events import Event, EventKind, pack_event
-from acquit.ledger.records import Counters, Encoded, QueueDeleted
+from acquit.ledger.records import Counters, EncodedRecord, QueueDeleted
 from acquit.ledger.totals import QueueTotals, RowFlag, Summary
 from acquit.store.interface import Position, Record
 
@@ -13,7 +13,7 @@ def events(kind: EventKind, *sequences: int, queue: int = 1) -> bytes:
     return b"".join(pack_event(n, 0, 100 + n, 7, queue, 0, kind, 1, 0, 0) for n in sequences)
 
 
-def record(encoded: Encoded) -> Record:
+def record(encoded: EncodedRecord) -> Record:
     return Record(Position(0), encoded.kind, 1, encoded.flags, encoded.event, encoded.meta, b"", 0, 0)
 
 

@@ -11,8 +11,8 @@ from acquit.ledger.duplicates import (
     BLOCK_IDS,
     ID_BYTES_MAX,
     LIMIT,
-    Entry,
     Known,
+    WindowEntry,
     Windows,
     block_record,
     window_id,
@@ -21,8 +21,8 @@ from acquit.ledger.records import Namespace, State
 from acquit.store.interface import Position
 
 
-def entry(sequence: int, body: int = 1, identity: bytes | None = None) -> Entry:
-    return Entry(sequence, body, b"s%d" % sequence if identity is None else identity)
+def entry(sequence: int, body: int = 1, identity: bytes | None = None) -> WindowEntry:
+    return WindowEntry(sequence, body, b"s%d" % sequence if identity is None else identity)
 
 
 def filled(count: int, *, limit: int = LIMIT, address: str = "a") -> Windows:
@@ -146,7 +146,7 @@ def test_a_fold_that_begins_anywhere_ends_with_the_same_windows(seed: int, monke
     rng = Random(seed)
     live = Windows()
     log: list[tuple[int, object]] = []
-    model: dict[str, list[Entry]] = {}
+    model: dict[str, list[WindowEntry]] = {}
     limits: dict[str, int] = {}
 
     def record(told: object) -> None:
@@ -211,5 +211,5 @@ def _apply(windows: Windows, told: object, position: Position) -> None:
             windows.set(told, position)
         case bytes():
             windows.forget(told)
-        case (str() as address, Entry() as new):
+        case (str() as address, WindowEntry() as new):
             windows.remember(address, new, position)

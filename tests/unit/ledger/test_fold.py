@@ -16,7 +16,7 @@ from acquit.ledger.records import (
     Commit,
     Copied,
     Counters,
-    Encoded,
+    EncodedRecord,
     Entry,
     Extra,
     Namespace,
@@ -32,7 +32,7 @@ from acquit.ledger.records import (
     encode_attempts,
     encode_events,
 )
-from acquit.ledger.totals import QueueTotals, Row, Summary
+from acquit.ledger.totals import QueueTotals, Summary, SummaryRow
 from acquit.store.interface import SKIPPABLE, Position, Record
 from acquit.store.record import StoreKind
 from acquit.store.segment import DeletedSegment, encode_left
@@ -49,7 +49,7 @@ class Log:
         self.fold.segment(first_segment, Position(0))
         self.position = 64
 
-    def record(self, encoded: Encoded, version: int = 1, flags: int = 0) -> Position:
+    def record(self, encoded: EncodedRecord, version: int = 1, flags: int = 0) -> Position:
         position = Position(self.position)
         self.position += 1000
         record = Record(
@@ -374,13 +374,13 @@ def test_anomalies_are_bounded_and_counted(log: Log) -> None:
 # -- what cannot be read -----------------------------------------------------------------------------------------------
 def test_a_record_of_the_future_is_refused_by_name(log: Log) -> None:
     with pytest.raises(StoreVersionUnsupported, match="record kind 99, version 1, at position 64: written"):
-        log.record(Encoded(99, bytes(48)))
+        log.record(EncodedRecord(99, bytes(48)))
     with pytest.raises(StoreVersionUnsupported, match="record kind 2, version 2"):
         log.record(Stop(1).encode(), version=2)
 
 
 def test_a_record_of_the_future_that_may_be_passed_over(log: Log) -> None:
-    log.record(Encoded(99, bytes(48)), flags=SKIPPABLE)
+    log.record(EncodedRecord(99, bytes(48)), flags=SKIPPABLE)
     log.record(Stop(1).encode(), version=2, flags=SKIPPABLE)
     assert not log.fold.clean
 
@@ -411,14 +411,14 @@ def copied(sequence: int, **fields: int) -> Copied:
 
 BASE = Summary(
     {
-        1: Row(QueueTotals(), QueueTotals({EventKind.POSTED: 10, EventKind.ACCEPTED: 9})),
-        4: Row(QueueTotals(), QueueTotals({EventKind.POSTED: 2, EventKind.PURGED: 2}), 1),
+        1: SummaryRow(QueueTotals(), QueueTotals({EventKind.POSTED: 10, EventKind.ACCEPTED: 9})),
+        4: SummaryRow(QueueTotals(), QueueTotals({EventKind.POSTED: 2, EventKind.PURGED: 2}), 1),
     }
 )
 
 
 def left(log: Log, number: int) -> Position:
-    return log.record(Encoded(StoreKind.LEFT, bytes(48), encode_left(number), BASE.encode()))
+    return log.record(EncodedRecord(StoreKind.LEFT, bytes(48), encode_left(number), BASE.encode()))
 
 
 def test_what_is_not_known_is_passed_over_until_the_segment_before_has_left() -> None:
@@ -546,5 +546,5 @@ def test_volatile_messages_are_counted_apart(log: Log) -> None:
 
 def test_a_deletion_is_remembered(log: Log) -> None:
     gone = DeletedSegment(3, 100, bytes(32), 1, 2)
-    log.record(Encoded(StoreKind.DELETED, bytes(48), gone.encode()))
+    log.record(EncodedRecord(StoreKind.DELETED, bytes(48), gone.encode()))
     assert log.fold.deleted == gone

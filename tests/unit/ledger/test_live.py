@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from acquit.ledger.events import Event, EventKind, fingerprint
 from acquit.ledger.live import LiveMessage, Notes, copied, notes_of
-from acquit.ledger.records import AttemptNote, Cause, Copied, Encoded, Extra, Posting, RecordKind
+from acquit.ledger.records import AttemptNote, Cause, Copied, EncodedRecord, Extra, Posting, RecordKind
 from acquit.store.interface import Position, Record
 
 MARK = fingerprint(b"payload")
 NOTE = AttemptNote(1, 2, EventKind.MODIFIED, Cause.REJECTED, "condition", "text")
 
 
-def record(encoded: Encoded, position: int) -> Record:
+def record(encoded: EncodedRecord, position: int) -> Record:
     kind, event, meta, payload, _, flags = encoded
     return Record(Position(position), kind, 1, flags, event, meta, payload, len(payload), 0xCAFE)
 

@@ -22,7 +22,7 @@ from acquit.ledger.records import (
     Copied,
     Counters,
     Dispatched,
-    Encoded,
+    EncodedRecord,
     Entry,
     Extra,
     MessageId,
@@ -78,7 +78,7 @@ ENTRIES: list[Entry] = [
 ]
 
 
-def stored(encoded: Encoded) -> Record:
+def stored(encoded: EncodedRecord) -> Record:
     """As the journal gives it back."""
     assert encoded.payload_crc == crc32(encoded.payload)
     return Record(

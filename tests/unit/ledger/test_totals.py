@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from acquit.errors import StoreVersionUnsupported
 from acquit.ledger.events import ENTERING, RETIRING, Event, EventKind, pack_event
-from acquit.ledger.totals import HASH_MODULUS, NEVER_US, QueueTotals, Row, RowFlag, Summary, Totals, message_hash
+from acquit.ledger.totals import HASH_MODULUS, NEVER_US, QueueTotals, RowFlag, Summary, SummaryRow, Totals, message_hash
 
 U64 = st.integers(0, 2**64 - 1)
 KINDS = st.sampled_from(list(EventKind))
@@ -88,7 +88,7 @@ def summaries(draw: st.DrawFn) -> Summary:
         here, before = some_totals(draw), some_totals(draw)
         cumulated = before.copy()
         cumulated.add(here)
-        rows[queue] = Row(here, cumulated, draw(st.sampled_from([0, int(RowFlag.DELETED)])))
+        rows[queue] = SummaryRow(here, cumulated, draw(st.sampled_from([0, int(RowFlag.DELETED)])))
     return Summary(rows, draw(st.integers(0, 2**40)), draw(st.integers(0, 99)), draw(st.integers(100, 200)))
 
 
@@ -99,7 +99,7 @@ def test_a_summary_comes_back(summary: Summary) -> None:
 
 def test_a_summary_that_contradicts_itself() -> None:
     totals = QueueTotals({EventKind.POSTED: 3})
-    data = bytearray(Summary({1: Row(totals, totals)}).encode())
+    data = bytearray(Summary({1: SummaryRow(totals, totals)}).encode())
     live = 32 + 8
     assert Struct("<q").unpack_from(data, live) == (3,)
     data[live] = 4
@@ -108,7 +108,7 @@ def test_a_summary_that_contradicts_itself() -> None:
 
 
 def test_a_summary_with_more_in_its_segment_than_up_to_its_end() -> None:
-    summary = Summary({1: Row(QueueTotals({EventKind.POSTED: 3}), QueueTotals({EventKind.POSTED: 2}))})
+    summary = Summary({1: SummaryRow(QueueTotals({EventKind.POSTED: 3}), QueueTotals({EventKind.POSTED: 2}))})
     with pytest.raises(ValueError, match="queue 1: 3 of kind 1 in the segment, 2 up to its end"):
         Summary.decode(summary.encode())
 
@@ -117,7 +117,7 @@ def test_a_summary_with_more_in_its_segment_than_up_to_its_end() -> None:
 def test_half_a_summary(cut: int) -> None:
     totals = QueueTotals({EventKind.POSTED: 3})
     with pytest.raises(ValueError, match="field of"):
-        Summary.decode(Summary({1: Row(totals, totals)}).encode()[:cut])
+        Summary.decode(Summary({1: SummaryRow(totals, totals)}).encode()[:cut])
 
 
 def test_a_summary_of_the_future() -> None:

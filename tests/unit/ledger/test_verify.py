@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 
 from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
-from acquit.ledger.verify import Head, Place, read_head, verify
+from acquit.ledger.verify import Head, SegmentPlace, read_head, verify
 from acquit.store.folder import EVENTS, STUB
 from acquit.store.interface import ERASED
 from acquit.store.record import BATCH_HEAD_BYTES, decode_batch_head, encode_batch_head, walk
@@ -64,8 +64,8 @@ def test_a_whole_journal() -> None:
     found = verify(DATA, disk=disk, progress=lambda done, total: progress.append((done, total)))
     assert found.problems == ()
     places = [link.place for link in found.links]
-    assert places.count(Place.ARCHIVE) == 4
-    assert set(places) == {Place.ARCHIVE, Place.JOURNAL}
+    assert places.count(SegmentPlace.ARCHIVE) == 4
+    assert set(places) == {SegmentPlace.ARCHIVE, SegmentPlace.JOURNAL}
     assert [link.number for link in found.links] == list(range(1, len(places) + 1))
     assert progress[-1] == (len(places), len(places))
     assert sum(link.events for link in found.links) > 50
@@ -118,14 +118,14 @@ def test_a_missing_segment_is_a_gap(number: int) -> None:
     disk = grown()
     remove(disk, number)
     found = verify(DATA, disk=disk)
-    assert found.links[number - 1].place is Place.GAP
+    assert found.links[number - 1].place is SegmentPlace.GAP
     assert f"segment {number}: missing, and no record says that retention deleted it" in found.problems
 
 
 def test_the_oldest_missing_is_a_gap_too() -> None:
     disk = grown()
     remove(disk, 1)
-    assert verify(DATA, disk=disk).links[0].place is Place.GAP
+    assert verify(DATA, disk=disk).links[0].place is SegmentPlace.GAP
 
 
 def test_a_segment_put_in_anothers_place() -> None:
@@ -152,7 +152,7 @@ def test_what_retention_deleted_is_no_gap() -> None:
     disk = grown(archive_bytes_max=70_000)
     found = verify(DATA, disk=disk)
     assert found.problems == ()
-    assert found.links[0].place is Place.STUB
+    assert found.links[0].place is SegmentPlace.STUB
     assert found.links[0].number == 1
     remove(disk, 1, STUB)
     remove(disk, 2, STUB)
@@ -166,7 +166,7 @@ def test_a_stub_missing_between_stubs() -> None:
     remove(disk, 2, STUB)
     found = verify(DATA, disk=disk)
     assert found.problems == ()
-    assert found.links[1].place is Place.DELETED
+    assert found.links[1].place is SegmentPlace.DELETED
 
 
 def test_a_spoiled_stub() -> None:

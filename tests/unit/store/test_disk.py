@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull, StoreLocked
-from acquit.store.disk import Mode, PosixDisk, store_error, write_all
+from acquit.store.disk import OpenMode, PosixDisk, store_error, write_all
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_files_and_folders_are_the_owners_alone(tmp_path: Path, disk: PosixDisk)
     before = os.umask(0)
     try:
         disk.make_folder(tmp_path / "a" / "b")
-        for mode in (Mode.WRITE, Mode.SYNCED):
+        for mode in (OpenMode.WRITE, OpenMode.SYNCED):
             disk.open(tmp_path / "a" / mode.value, mode).close()
     finally:
         os.umask(before)
@@ -34,8 +34,8 @@ def test_files_and_folders_are_the_owners_alone(tmp_path: Path, disk: PosixDisk)
     assert stat.S_IMODE((tmp_path / "a" / "synced").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("mode", [Mode.WRITE, Mode.SYNCED])
-def test_write_and_read_back(tmp_path: Path, disk: PosixDisk, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [OpenMode.WRITE, OpenMode.SYNCED])
+def test_write_and_read_back(tmp_path: Path, disk: PosixDisk, mode: OpenMode) -> None:
     path = tmp_path / "file"
     file = disk.open(path, mode)
     write_all(file, b"hello", 3)
@@ -45,15 +45,15 @@ def test_write_and_read_back(tmp_path: Path, disk: PosixDisk, mode: Mode) -> Non
     assert file.size() == 8
     file.truncate(4)
     file.close()
-    again = disk.open(path, Mode.READ)
+    again = disk.open(path, OpenMode.READ)
     assert again.read(100, 0) == b"\0\0\0h"
     again.close()
 
 
 def test_names_and_moves(tmp_path: Path, disk: PosixDisk) -> None:
     assert disk.names(tmp_path / "none") == []
-    disk.open(tmp_path / "b", Mode.WRITE).close()
-    disk.open(tmp_path / "a", Mode.WRITE).close()
+    disk.open(tmp_path / "b", OpenMode.WRITE).close()
+    disk.open(tmp_path / "a", OpenMode.WRITE).close()
     assert disk.names(tmp_path) == ["a", "b"]
     disk.rename(tmp_path / "a", tmp_path / "c")
     disk.remove(tmp_path / "b")
@@ -61,7 +61,7 @@ def test_names_and_moves(tmp_path: Path, disk: PosixDisk) -> None:
     disk.sync_folder(tmp_path)
     assert disk.names(tmp_path) == ["c"]
     with pytest.raises(FileNotFoundError):
-        disk.open(tmp_path / "a", Mode.READ)
+        disk.open(tmp_path / "a", OpenMode.READ)
 
 
 def test_what_holds_the_lock_is_named(tmp_path: Path, disk: PosixDisk) -> None:

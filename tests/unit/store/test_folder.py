@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from acquit.errors import StoreCorrupt, StoreVersionUnsupported
-from acquit.store.folder import STUB, Folder, Identity
+from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.memory import MemoryDisk
 
-IDENTITY = Identity(UUID("00112233-4455-6677-8899-aabbccddeeff"), "the broker")
+IDENTITY = StoreIdentity(UUID("00112233-4455-6677-8899-aabbccddeeff"), "the broker")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull
-from acquit.store.disk import Mode
+from acquit.store.disk import OpenMode
 from acquit.store.options import JournalOptions
 from acquit.store.record import BATCH_HEAD_BYTES
 from acquit.testing.simulation.disk import FaultyDisk, none_survives
@@ -118,7 +118,7 @@ def test_neighbours_are_read_together(disk: FaultyDisk, monkeypatch: pytest.Monk
     raw = Raw(disk)
     positions = raw.put(*(b"%d" % number * 10 for number in range(50)))
     reads = []
-    opened = type(disk.open(disk.paths()[0], Mode.READ))
+    opened = type(disk.open(disk.paths()[0], OpenMode.READ))
     read = opened.read
     monkeypatch.setattr(opened, "read", lambda *asked: reads.append(asked) or read(*asked))
     found = raw.journal.read_payloads(positions, [100] * len(positions))

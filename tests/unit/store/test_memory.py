@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acquit.store.disk import Mode
+from acquit.store.disk import OpenMode
 from acquit.store.memory import MemoryDisk
 from tests.support.raw_journal import Raw
 
@@ -14,20 +14,20 @@ from tests.support.raw_journal import Raw
 def test_files() -> None:
     disk = MemoryDisk()
     path = Path("/folder/file")
-    file = disk.open(path, Mode.SYNCED)
+    file = disk.open(path, OpenMode.SYNCED)
     assert file.write(b"abc", 2) == 3
     file.sync()
     assert (file.read(10, 0), file.size()) == (b"\0\0abc", 5)
     file.truncate(3)
     file.truncate(4)
     file.close()
-    assert disk.open(path, Mode.READ).read(10, 0) == b"\0\0a\0"
+    assert disk.open(path, OpenMode.READ).read(10, 0) == b"\0\0a\0"
     disk.rename(path, path.with_name("other"))
     assert disk.names(path.parent) == ["other"]
     disk.remove(path.with_name("other"))
     disk.remove(path.with_name("other"))
     with pytest.raises(FileNotFoundError):
-        disk.open(path, Mode.READ)
+        disk.open(path, OpenMode.READ)
     with pytest.raises(FileNotFoundError):
         disk.rename(path, path)
 

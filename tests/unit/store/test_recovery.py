@@ -9,7 +9,7 @@ from operator import attrgetter
 import pytest
 
 from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreFull, StoreLocked, StoreVersionUnsupported
-from acquit.store.disk import Mode
+from acquit.store.disk import OpenMode
 from acquit.store.folder import EVENTS
 from acquit.store.recovery import open_store
 from acquit.store.segment import HEADER_BYTES, SegmentHeader
@@ -320,7 +320,7 @@ def test_a_backup_may_have_a_segment_in_both_places(disk: FaultyDisk) -> None:
     for suffix in (".seg", EVENTS):
         source = disk.content(DATA / "archive" / f"{1:020}{suffix}")
         backup.rename(DATA / "journal" / f"{1:020}{suffix}", DATA / "archive" / f"{1:020}{suffix}")
-        backup.open(DATA / "journal" / f"{1:020}{suffix}", Mode.WRITE).write(bytes(source), 0)
+        backup.open(DATA / "journal" / f"{1:020}{suffix}", OpenMode.WRITE).write(bytes(source), 0)
     again = Raw(backup)
     assert [info.number for info in again.journal.segments] == [1, 2, 3, 4]
     assert again.journal.left_through == 0

@@ -26,7 +26,16 @@ from zlib import crc32
 from acquit.broker.intake.identity import Identity
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
-from acquit.ledger.duplicates import BLOCK_IDS, ENTRY_BYTES, Entry, Known, Window, Windows, block_record, window_id
+from acquit.ledger.duplicates import (
+    BLOCK_IDS,
+    ENTRY_BYTES,
+    Known,
+    Window,
+    WindowEntry,
+    Windows,
+    block_record,
+    window_id,
+)
 from acquit.ledger.events import EventFlag, EventKind
 from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import Extra, Namespace, State, StateDeleted, encode_extras
@@ -162,11 +171,11 @@ class Duplicates:
         if not held:
             return
         scribe = self._scribe
-        by_address: dict[str, list[Entry]] = {}
+        by_address: dict[str, list[WindowEntry]] = {}
         for identity, provisional in held:
             message = fresh.get(provisional)
             if message is not None and message.durable:
-                entry = Entry(message.sequence, identity.fingerprint, identity.identity)
+                entry = WindowEntry(message.sequence, identity.fingerprint, identity.identity)
                 by_address.setdefault(identity.address, []).append(entry)
             elif message is not None:
                 self._remember(identity, message.sequence, None)
@@ -220,11 +229,11 @@ class Duplicates:
     def _remember(self, identity: Identity, sequence: int, position: int | None) -> None:
         """`position`: of the record that has its id, if there is one."""
         if position is not None:
-            entry = Entry(sequence, identity.fingerprint, identity.identity)
+            entry = WindowEntry(sequence, identity.fingerprint, identity.identity)
             self._windows.remember(identity.address, entry, Position(position))
             self._bound(self._windows, identity)
         else:
-            entry = Entry(sequence, identity.fingerprint, _told(identity))
+            entry = WindowEntry(sequence, identity.fingerprint, _told(identity))
             self._volatile.remember(identity.address, entry, Position(0))
             self._bound(self._volatile, identity)
 

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
 from acquit.ledger.totals import NEVER_US, Summary
-from acquit.store.disk import DiskFile, Mode, store_error
+from acquit.store.disk import DiskFile, OpenMode, store_error
 from acquit.store.folder import SEGMENT, STUB
 from acquit.store.reading import FolderReader
 from acquit.store.record import StoreKind, walk
@@ -206,7 +206,7 @@ def open_file(reader: FolderReader, number: int, suffix: str) -> DiskFile | None
         path = folder.segment(number, archived=archived, suffix=suffix)
         with contextlib.suppress(FileNotFoundError):
             try:
-                return folder.disk.open(path, Mode.READ)
+                return folder.disk.open(path, OpenMode.READ)
             except FileNotFoundError:
                 raise
             except OSError as error:

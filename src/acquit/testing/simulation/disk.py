@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from acquit.errors import StoreLocked
-from acquit.store.disk import DiskFile, Mode
+from acquit.store.disk import DiskFile, OpenMode
 
 BLOCK_BYTES = 512
 
@@ -233,11 +233,11 @@ class FaultyDisk:
         if self.dead:
             raise PowerLoss
 
-    def open(self, path: Path, mode: Mode) -> DiskFile:
+    def open(self, path: Path, mode: OpenMode) -> DiskFile:
         self.alive()
         node = self._seen.get(path)
         if node is None:
-            if mode is Mode.READ:
+            if mode is OpenMode.READ:
                 raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
             self.step()
             node = _FileNode()
@@ -248,7 +248,7 @@ class FaultyDisk:
 
             self._name(change, path.parent)
             self.finish()
-        return FaultyFile(self, node, synced=mode is Mode.SYNCED)
+        return FaultyFile(self, node, synced=mode is OpenMode.SYNCED)
 
     def _name(self, change: Callable[[dict[Path, _FileNode]], None], *folders: Path) -> None:
         change(self._seen)
