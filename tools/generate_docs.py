@@ -23,7 +23,7 @@ from acquit.broker.queue import ENDINGS, Ending, NodeEvent, NodeState
 from acquit.ledger.events import EventKind
 from acquit.protocol import settlement
 from acquit.protocol.definitions import Role
-from acquit.protocol.settlement import ROWS, Effect, Input, Phase, Row
+from acquit.protocol.settlement import ROWS, Input, Phase, SettlementEffect, SettlementRow
 from promises import Unproven
 from promises import page as how_it_is_tested
 
@@ -60,10 +60,10 @@ way.
 """
 
 EFFECT_WORDS = {
-    Effect.ANNOUNCE: "tell the peer",
-    Effect.ANNOUNCE_SETTLED: "tell the peer (settled)",
-    Effect.NOTIFY: "tell the application",
-    Effect.FORGET: "forget it",
+    SettlementEffect.ANNOUNCE: "tell the peer",
+    SettlementEffect.ANNOUNCE_SETTLED: "tell the peer (settled)",
+    SettlementEffect.NOTIFY: "tell the application",
+    SettlementEffect.FORGET: "forget it",
 }
 
 
@@ -89,7 +89,7 @@ def glossary(module: ModuleType, kind: type[Enum], heading: str) -> Iterator[str
         yield f"| `{member.name}` | {docs.get(member.name, '')} |"
 
 
-def effect_words(effects: Effect) -> str:
+def effect_words(effects: SettlementEffect) -> str:
     """What to do, in words."""
     return ", ".join(words for effect, words in EFFECT_WORDS.items() if effect in effects) or "–"
 
@@ -104,7 +104,7 @@ def phase_words(role: Role, phases: set[Phase]) -> str:
 
 def rows_of(role: Role) -> Iterator[str]:
     """The rows of one role; phases to which the same happens share a line."""
-    merged: dict[tuple[Input, str, Effect, str], list[Row]] = {}
+    merged: dict[tuple[Input, str, SettlementEffect, str], list[SettlementRow]] = {}
     for row in ROWS:
         if row.role is role:
             outcome = "" if row.next is row.phase else row.next.name

@@ -14,7 +14,7 @@ import pytest
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.definitions import RcvSettleMode, Role
-from acquit.protocol.settlement import RECEIVER_STEPS, ROWS, SENDER_STEPS, TABLE, Effect, Input, Phase, apply
+from acquit.protocol.settlement import RECEIVER_STEPS, ROWS, SENDER_STEPS, TABLE, Input, Phase, SettlementEffect, apply
 
 IN_FLIGHT_MAX = 4
 
@@ -76,7 +76,7 @@ class Walk:
                 self.ways[state] = self._ways(state)
                 todo += self.ways[state]
 
-    def _row(self, role: Role, phase: Phase, input_: Input) -> tuple[Phase, Effect] | None:
+    def _row(self, role: Role, phase: Phase, input_: Input) -> tuple[Phase, SettlementEffect] | None:
         found = TABLE.get((role, phase, input_))
         if found is not None:
             self.used.add((role, phase, input_))
@@ -114,8 +114,8 @@ class Walk:
                     continue
                 if len(wire) == IN_FLIGHT_MAX:
                     continue
-                assert bool(effects & Effect.ANNOUNCE) != bool(effects & Effect.ANNOUNCE_SETTLED)
-                if effects & Effect.ANNOUNCE_SETTLED:
+                assert bool(effects & SettlementEffect.ANNOUNCE) != bool(effects & SettlementEffect.ANNOUNCE_SETTLED)
+                if effects & SettlementEffect.ANNOUNCE_SETTLED:
                     frame = Frame(Input.RECV_SETTLED)
                 else:  # in mode second a settling verb only tells the outcome
                     frame = Frame(HEARD[Input.DECIDE if verb is Input.SETTLE else verb])
@@ -225,7 +225,7 @@ def test_every_row_is_needed() -> None:
 @pytest.mark.parametrize("input_", [Input.RECV_STATE, Input.RECV_OUTCOME])
 def test_an_outcome_is_final_whatever_its_author_says_later(key: tuple[Role, Phase], input_: Input) -> None:
     role, phase = key
-    assert TABLE[role, phase, input_] == (phase, Effect.NONE)
+    assert TABLE[role, phase, input_] == (phase, SettlementEffect.NONE)
 
 
 @pytest.mark.parametrize("role", [SENDER, RECEIVER])
@@ -245,7 +245,7 @@ def test_settled_by_the_peer_always_means_forgotten_here(role: Role) -> None:
     for phase in Phase:
         step = steps[phase][Input.RECV_SETTLED]
         if step is not None and phase is not Phase.SETTLED:
-            assert step == (Phase.SETTLED, Effect.FORGET | Effect.NOTIFY)
+            assert step == (Phase.SETTLED, SettlementEffect.FORGET | SettlementEffect.NOTIFY)
 
 
 @pytest.mark.parametrize("role", [SENDER, RECEIVER])
@@ -254,9 +254,9 @@ def test_losing_the_link_ends_everything_once(role: Role) -> None:
         row = TABLE.get((role, phase, Input.LOSE))
         if row is not None:
             over = phase in (Phase.SETTLED, Phase.LOST)
-            assert row == ((phase, Effect.NONE) if over else (Phase.LOST, Effect.FORGET))
+            assert row == ((phase, SettlementEffect.NONE) if over else (Phase.LOST, SettlementEffect.FORGET))
     for verb in VERBS:
-        assert TABLE[role, Phase.LOST, verb] == (Phase.LOST, Effect.NONE)
+        assert TABLE[role, Phase.LOST, verb] == (Phase.LOST, SettlementEffect.NONE)
 
 
 def test_no_case_has_two_rows() -> None:

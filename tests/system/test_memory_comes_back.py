@@ -33,7 +33,7 @@ from tests.support.raw_socket import WINDOW, RawSocket
 from tests.support.served import Served
 
 PACKAGES = ("acquit.protocol.", "acquit.transport.", "acquit.broker.", "acquit.client.", "asyncio.sslproto.")
-STAYS = {"Message", "Extra", "Symbol", "ULong", "TrendPoint", "_Trend"}
+STAYS = {"Message", "MessageExtra", "Symbol", "ULong", "TrendPoint", "_Trend"}
 """A message stays in its queue, what is imported or first used meanwhile may keep symbols of its own, and each minute
 that ends meanwhile leaves points for the console to draw."""
 TLS_FILES = Path(__file__).parent.parent / "support" / "tls"

@@ -1,7 +1,7 @@
 """A message in a queue, as the broker holds it, flat, because there may be a million; and what it sees of its queue.
 
 What every message has is in `Message`; what few have (a history of failed attempts, a time before which it is not
-offered, consumers that cannot take it) is in its `Extra`, made when the first such thing happens.
+offered, consumers that cannot take it) is in its `MessageExtra`, made when the first such thing happens.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Former:
         """Do nothing: it counts none."""
 
 
-class Extra:
+class MessageExtra:
     """Fields of a message that few messages need."""
 
     __slots__ = (
@@ -314,7 +314,7 @@ class Message:
         """delivery-count"""
         self.holder: Holder | None = None
         """Consumer that has acquired it, if one has."""
-        self.extra: Extra | None = None
+        self.extra: MessageExtra | None = None
 
     @property
     def durable(self) -> bool:
@@ -351,10 +351,10 @@ class Message:
         """Number of times a consumer gave it back uncounted: what `max_releases` and the pace of releases go by."""
         return 0 if self.extra is None else self.extra.returns - self.extra.left_uncounted
 
-    def need_extra(self) -> Extra:
-        """Return its `Extra`, made now if it had none."""
+    def need_extra(self) -> MessageExtra:
+        """Return its `MessageExtra`, made now if it had none."""
         if self.extra is None:
-            self.extra = Extra()
+            self.extra = MessageExtra()
         return self.extra
 
     def note(self, attempt: AttemptNote) -> None:
@@ -375,9 +375,9 @@ __all__ = [
     "OBJECT_BYTES",
     "OVERHEAD_BYTES",
     "TOLD_DURABLE",
-    "Extra",
     "Former",
     "Holder",
     "Message",
+    "MessageExtra",
     "QueueBase",
 ]

@@ -38,7 +38,7 @@ ActorKey = tuple[str, str, str | None, str]
 _WORTH_TRYING_BYTES: Final = 16_384
 
 
-class Node(Protocol):
+class JournaledNode(Protocol):
     """A queue or a topic, as the journal knows it."""
 
     number: int
@@ -59,7 +59,7 @@ class Scribe:
         """The reserve is used up: nothing durable may happen."""
         self._waiting: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._in_flight: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self._volatile: dict[Node, None] = {}
+        self._volatile: dict[JournaledNode, None] = {}
         self._actors: dict[ActorKey, int] = {}
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Scribe:
         except StoreFull:
             self.exhausted = True  # the recorder keeps them, and no batch is taken without them
 
-    def unrouted(self, topic: Node, payload: bytes, actor: int, *, durable: bool) -> None:
+    def unrouted(self, topic: JournaledNode, payload: bytes, actor: int, *, durable: bool) -> None:
         """A message found no subscription. Raises StoreFull for a durable one without room."""
         if not durable:
             self.count_volatile(topic, EventKind.UNROUTED, 1)
@@ -153,7 +153,7 @@ class Scribe:
         else:
             self.count_volatile(queue, kind, 1)
 
-    def events(self, kind: int, queue: Node, messages: list[Message], actor: int) -> None:
+    def events(self, kind: int, queue: JournaledNode, messages: list[Message], actor: int) -> None:
         """The same for many durable messages of one queue."""
         queue.counts[kind] += len(messages)
         transition, number, time_us = self.recorder.transition, queue.number, self.time_us
@@ -199,7 +199,7 @@ class Scribe:
             self.exhausted = True  # the recorder keeps it, and no batch is taken without it
         message.queue.counts[kind] += 1
 
-    def count_volatile(self, queue: Node, kind: int, count: int) -> None:
+    def count_volatile(self, queue: JournaledNode, kind: int, count: int) -> None:
         """Count an event of `count` volatile messages of the queue; `queue.counts` is the caller's."""
         queue.volatile[kind] += count
         self._volatile[queue] = None
@@ -300,7 +300,7 @@ class Scribe:
             self._release(waiting)  # those behind it wait for answers of their own
             raise
 
-    def mark_ahead(self, queue: Node, sequence: int) -> bool:
+    def mark_ahead(self, queue: JournaledNode, sequence: int) -> bool:
         """True if messages up to `sequence` may be handed out. If not, the next sync brings the mark."""
         with suppress(StoreFull):
             return self.marks.covered(queue.number, sequence, self.time_us)

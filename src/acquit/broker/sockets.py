@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from acquit.transport.turnstile import Turnstile
 
 
-class Owner(Protocol):
+class SocketOwner(Protocol):
     """The broker, as its sockets see it."""
 
     login_throttle: LoginThrottle
@@ -76,7 +76,7 @@ class PeerSocket:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: SocketOwner,
         engine: Connection,
         peer: Peer,
         loop: asyncio.AbstractEventLoop,

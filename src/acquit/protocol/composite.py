@@ -1,9 +1,9 @@
 """Composites (performatives, outcomes, termini, header, properties) from and to bytes, driven by their field tables.
 
 Theory of operation. A composite is a described list (specification 1.4). From the `FIELDS` of a generated class a
-`_Plan` is made once: for each field a table of 256 readers by format code, and a writer. A field's table has readers
-only for the encodings of its own type, and a refusing one everywhere else, so finding the reader *is* the type check;
-its reader for null gives the default. Decoding is then one loop over the fields that are there.
+`_CodingPlan` is made once: for each field a table of 256 readers by format code, and a writer. A field's table has
+readers only for the encodings of its own type, and a refusing one everywhere else, so finding the reader *is* the type
+check; its reader for null gives the default. Decoding is then one loop over the fields that are there.
 
 Only fields with values of any depth (maps, ``*``, nested composites) draw on a `Scope`; the others get `FLAT`, which
 refuses to be entered. The bounds of `acquit.protocol._decoder` hold here: the fields must end exactly where the list
@@ -358,7 +358,7 @@ def _writer(field: Field) -> FieldWriter:
 # -- plans ------------------------------------------------------------------------------------------------------------
 
 
-class _Plan:
+class _CodingPlan:
     """Tables for coding one composite type, worked out once."""
 
     __slots__ = ("constructor", "defaults", "empty", "fields", "get", "heads", "kind", "required", "shared", "writers")
@@ -457,12 +457,12 @@ class _Plan:
                 raise EncodeError(f"{self.kind.__name__}.{field.name} is mandatory")
 
 
-_BY_CLASS: Final[dict[type, _Plan]] = {kind: _Plan(kind) for kind in definitions.COMPOSITES}
-_BY_CODE: Final[dict[int, _Plan]] = {plan.kind.DESCRIPTOR: plan for plan in _BY_CLASS.values()}
-_BY_SYMBOL: Final[dict[str, _Plan]] = {plan.kind.SYMBOL: plan for plan in _BY_CLASS.values()}
+_BY_CLASS: Final[dict[type, _CodingPlan]] = {kind: _CodingPlan(kind) for kind in definitions.COMPOSITES}
+_BY_CODE: Final[dict[int, _CodingPlan]] = {plan.kind.DESCRIPTOR: plan for plan in _BY_CLASS.values()}
+_BY_SYMBOL: Final[dict[str, _CodingPlan]] = {plan.kind.SYMBOL: plan for plan in _BY_CLASS.values()}
 
 
-def _find_plan(data: bytes, offset: int) -> tuple[_Plan | None, int]:
+def _find_plan(data: bytes, offset: int) -> tuple[_CodingPlan | None, int]:
     """The plan for the descriptor at `offset` (ulong or symbol, any encoding), and the offset behind the descriptor."""
     descriptor, offset = READERS[data[offset]](data, offset + 1, Scope(0))
     if type(descriptor) is ULong:

@@ -40,7 +40,7 @@ from acquit.protocol.definitions import (
 )
 from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
 from acquit.protocol.serial import MASK, distance
-from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Effect, Input, Phase, Steps, apply
+from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Input, Phase, SettlementEffect, Steps, apply
 
 OUTCOME_CLASSES: Final = frozenset((Accepted, Rejected, Released, Modified, Declared))
 """The states that are final (3.4). A transactional state is provisional until the discharge, so it is not here."""
@@ -51,8 +51,8 @@ SHORT_MAX: Final = 60
 _SETTLED: Final = int(Phase.SETTLED)
 _SETTLE: Final = int(Input.SETTLE)
 _LOSE: Final = int(Input.LOSE)
-_FORGET: Final = int(Effect.FORGET)
-_NOTIFY: Final = int(Effect.NOTIFY)
+_FORGET: Final = int(SettlementEffect.FORGET)
+_NOTIFY: Final = int(SettlementEffect.NOTIFY)
 _HALF: Final = 1 << 31
 _SEARCHES: Final = 4_096
 """Ids that may be looked for before a session's first delivery."""

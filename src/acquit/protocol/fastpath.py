@@ -4,7 +4,7 @@ Theory of operation. The transfers of one client on one link look alike: but for
 are the same bytes every time. So after a transfer went the long way, its constant bytes are kept as a `TransferLayout`,
 and as long as the bytes that follow agree with it, deliveries are cut out with one `struct` call each. The same goes
 for dispositions that say settled, accepted or released, where only the range differs. In the other direction
-`sender.Template` has the constant bytes of our transfers.
+`sender.TransferTemplate` has the constant bytes of our transfers.
 
 The rule that keeps this honest: *nothing here decides anything*. Bytes that equal those of a frame which the codec has
 read mean what they meant then. Whatever does not agree to the last byte, does not fit credit, window, limits or state,

@@ -19,7 +19,7 @@ message from its first byte, and passes over what it has (example 2, a). A map m
 holds all of it. Then a tag that is not in it says nothing, new deliveries wait, and both ends attach once more when
 those that were named are settled.
 
-`Row.examples` are the delivery-tags of the specification's example that a row decides.
+`ResumptionRow.examples` are the delivery-tags of the specification's example that a row decides.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ResumeAction(IntEnum):
     """Resume with the sender's outcome, unsettled: the receiver repeats it and settles."""
 
 
-class Row(NamedTuple):
+class ResumptionRow(NamedTuple):
     """The action for one case of the two maps."""
 
     sender: MapState
@@ -85,18 +85,18 @@ class Row(NamedTuple):
 _ABSENT, _UNSETTLED, _PARTIAL, _OUTCOME = MapState
 
 ROWS: Final = (
-    Row(_UNSETTLED, _ABSENT, False, ResumeAction.SEND, (1, 5)),
-    Row(_UNSETTLED, _UNSETTLED, False, ResumeAction.RESUME, (4, 9)),
-    Row(_UNSETTLED, _PARTIAL, False, ResumeAction.RESUME, (2, 6, 7)),
-    Row(_UNSETTLED, _OUTCOME, False, ResumeAction.CONFIRM, (3, 8)),
-    Row(_OUTCOME, _ABSENT, False, ResumeAction.FORGET, (10,)),
-    Row(_OUTCOME, _UNSETTLED, False, ResumeAction.ABORT, (14,)),
-    Row(_OUTCOME, _PARTIAL, False, ResumeAction.ABORT, (11,)),
-    Row(_OUTCOME, _OUTCOME, True, ResumeAction.SETTLE, (12,)),
-    Row(_OUTCOME, _OUTCOME, False, ResumeAction.RESTATE, (13,)),
-    Row(_ABSENT, _UNSETTLED, False, ResumeAction.IGNORE, ()),
-    Row(_ABSENT, _PARTIAL, False, ResumeAction.IGNORE, ()),
-    Row(_ABSENT, _OUTCOME, False, ResumeAction.IGNORE, ()),
+    ResumptionRow(_UNSETTLED, _ABSENT, False, ResumeAction.SEND, (1, 5)),
+    ResumptionRow(_UNSETTLED, _UNSETTLED, False, ResumeAction.RESUME, (4, 9)),
+    ResumptionRow(_UNSETTLED, _PARTIAL, False, ResumeAction.RESUME, (2, 6, 7)),
+    ResumptionRow(_UNSETTLED, _OUTCOME, False, ResumeAction.CONFIRM, (3, 8)),
+    ResumptionRow(_OUTCOME, _ABSENT, False, ResumeAction.FORGET, (10,)),
+    ResumptionRow(_OUTCOME, _UNSETTLED, False, ResumeAction.ABORT, (14,)),
+    ResumptionRow(_OUTCOME, _PARTIAL, False, ResumeAction.ABORT, (11,)),
+    ResumptionRow(_OUTCOME, _OUTCOME, True, ResumeAction.SETTLE, (12,)),
+    ResumptionRow(_OUTCOME, _OUTCOME, False, ResumeAction.RESTATE, (13,)),
+    ResumptionRow(_ABSENT, _UNSETTLED, False, ResumeAction.IGNORE, ()),
+    ResumptionRow(_ABSENT, _PARTIAL, False, ResumeAction.IGNORE, ()),
+    ResumptionRow(_ABSENT, _OUTCOME, False, ResumeAction.IGNORE, ()),
 )
 
 TABLE: Final = {(row.sender, row.receiver, row.agree): row.action for row in ROWS}
@@ -176,4 +176,15 @@ def first_fitting(
 _TAG_OVERHEAD: Final = 2
 """Constructor and size of a tag of up to 32 bytes."""
 
-__all__ = ["MISSING", "ROWS", "TABLE", "MapState", "ResumeAction", "Row", "action", "first_fitting", "known", "plan"]
+__all__ = [
+    "MISSING",
+    "ROWS",
+    "TABLE",
+    "MapState",
+    "ResumeAction",
+    "ResumptionRow",
+    "action",
+    "first_fitting",
+    "known",
+    "plan",
+]

@@ -32,7 +32,7 @@ TRANSFER_CODE: Final = b"\x00\x53\x14"
 _SETTLED = int(Phase.SETTLED)
 
 
-class Template:
+class TransferTemplate:
     """The constant bytes of our transfers with a tag of one length, settled or not, new or resumed."""
 
     __slots__ = (
@@ -199,7 +199,7 @@ class SendingLink(Link):
         self.delivery_count = 0
         self.available = 0
         self.half_written: HalfWritten | None = None
-        self._templates: dict[int, Template] = {}  # by length of tag, resumed and settled, see `fastpath`
+        self._templates: dict[int, TransferTemplate] = {}  # by length of tag, resumed and settled, see `fastpath`
 
     @property
     def sendable(self) -> bool:
@@ -400,7 +400,7 @@ class SendingLink(Link):
         else:
             session.write_transfer(head, payload)
         if resume or not (self.remote_attach and self.remote_attach.incomplete_unsettled):
-            self._templates[4 * len(tag) + 2 * resume + settled] = Template(self, len(tag), settled, resume)
+            self._templates[4 * len(tag) + 2 * resume + settled] = TransferTemplate(self, len(tag), settled, resume)
         return delivery
 
     def _sent(self, tag: bytes, message_format: int, phase: int, context: object) -> Delivery:

@@ -6,8 +6,8 @@ transfers (sender to receiver) and dispositions (both ways), which may cross. A 
 progress, and a transactional state wraps an outcome that is provisional until the discharge, so it is no outcome here.
 
 `Phase` is one end's knowledge, `Input` what may happen to it: the verbs of its application and the frames of its peer.
-`TABLE` gives, for a role, a phase and an input, the next phase and the `Effect`s. It knows no link, no clock and no
-bytes; `session.py` performs the effects.
+`TABLE` gives, for a role, a phase and an input, the next phase and the `SettlementEffect`s. It knows no link, no clock
+and no bytes; `session.py` performs the effects.
 
 The receiver's settle mode (2.8.3) is not a condition anywhere: a delivery that arrives in mode second starts in a phase
 of its own, and that phase has its own rows. In mode first the receiver's *settle* forgets at once and says so; in mode
@@ -88,7 +88,7 @@ class Input(IntEnum):
     """The link failed or was closed, or what carried it ended."""
 
 
-class Effect(IntFlag):
+class SettlementEffect(IntFlag):
     """Effects that a row asks for, performed by the session."""
 
     NONE = 0
@@ -102,25 +102,25 @@ class Effect(IntFlag):
     """The application hears of it."""
 
 
-class Row(NamedTuple):
+class SettlementRow(NamedTuple):
     """Row of `TABLE`: the step from a phase on an input."""
 
     role: Role
     phase: Phase
     input: Input
     next: Phase
-    effects: Effect
+    effects: SettlementEffect
     why: str
 
 
 _SENDER, _RECEIVER = Role.SENDER, Role.RECEIVER
 _NEW, _UNSETTLED, _UNSETTLED_2, _OFFERED, _OFFERED_2, _DECIDED, _DECIDED_2, _SETTLED, _LOST = Phase
 _NONE, _ANNOUNCE, _ANNOUNCE_SETTLED, _FORGET, _NOTIFY = (
-    Effect.NONE,
-    Effect.ANNOUNCE,
-    Effect.ANNOUNCE_SETTLED,
-    Effect.FORGET,
-    Effect.NOTIFY,
+    SettlementEffect.NONE,
+    SettlementEffect.ANNOUNCE,
+    SettlementEffect.ANNOUNCE_SETTLED,
+    SettlementEffect.FORGET,
+    SettlementEffect.NOTIFY,
 )
 _SAME = None
 _ANY_UNSETTLED = (_UNSETTLED, _UNSETTLED_2)
@@ -209,10 +209,10 @@ _COMPACT: Final = (
 )
 
 
-def _expanded() -> Iterable[Row]:
+def _expanded() -> Iterable[SettlementRow]:
     for role, phases, input_, next_phase, effects, why in _COMPACT:
         for phase in phases:
-            yield Row(role, phase, input_, phase if next_phase is _SAME else next_phase, effects, why)
+            yield SettlementRow(role, phase, input_, phase if next_phase is _SAME else next_phase, effects, why)
 
 
 ROWS: Final = tuple(_expanded())
@@ -252,4 +252,15 @@ def apply(role: Role, phase: int, input_: int) -> tuple[int, int]:
     return found
 
 
-__all__ = ["RECEIVER_STEPS", "ROWS", "SENDER_STEPS", "TABLE", "Effect", "Input", "Phase", "Row", "Steps", "apply"]
+__all__ = [
+    "RECEIVER_STEPS",
+    "ROWS",
+    "SENDER_STEPS",
+    "TABLE",
+    "Input",
+    "Phase",
+    "SettlementEffect",
+    "SettlementRow",
+    "Steps",
+    "apply",
+]

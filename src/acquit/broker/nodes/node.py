@@ -33,7 +33,7 @@ _entering: Final = itemgetter(*map(int, ENTERING))
 _retiring: Final = itemgetter(*map(int, RETIRING))
 
 
-class Sender(Protocol):
+class NodeSender(Protocol):
     """A link that messages come on, as their node sees it: `links.endpoints.Producer`."""
 
     link: ReceivingLink
@@ -79,7 +79,7 @@ class Queue(ServedQueue):
         self.locks: Locks | None = None
         """Locks of the acquired messages, where the policy sets a lock duration."""
         self.browsers: list[Browser] = []
-        self.producers: dict[Sender, None] = {}
+        self.producers: dict[NodeSender, None] = {}
         self.look_at_policy()
 
     def offer(self, message: Message) -> None:
@@ -214,4 +214,4 @@ def _is_undeliverable(message: Message, consumers: Iterable[tuple[str, int]]) ->
     return all(terminus in excluded or size > bytes_max for terminus, bytes_max in consumers)
 
 
-__all__ = ["Queue", "Sender", "pause_key", "whole"]
+__all__ = ["NodeSender", "Queue", "pause_key", "whole"]

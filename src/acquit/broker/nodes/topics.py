@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import KINDS
 from acquit.broker.nodes.addresses import is_pattern, match_words
-from acquit.broker.nodes.node import Queue, Sender
+from acquit.broker.nodes.node import NodeSender, Queue
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.refusal import Refused
 from acquit.ledger import records
@@ -80,7 +80,7 @@ class Topic:
         """Queues of all subscriptions that its address matches; None until they are looked up."""
         self.seen = 0
         """Changes of patterns that its routes know of."""
-        self.producers: dict[Sender, None] = {}
+        self.producers: dict[NodeSender, None] = {}
         self.producers_paused = False
         """An operator wants nothing to be posted."""
         self.held = 0
