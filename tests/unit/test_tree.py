@@ -281,6 +281,23 @@ def test_a_class_name_is_one_class(tmp_path: Path) -> None:
     assert check_words.list_twins(tmp_path) == {"Row": ["a.py", "b.py"]}
 
 
+@pytest.mark.parametrize(
+    ("twins", "found"),
+    [
+        ({}, ["class Row: in a.py, b.py"]),
+        ({"Row": "a reason"}, []),
+        ({"Row": "a reason", "Column": "a reason"}, ["class Column: in TWINS, but not in several modules"]),
+    ],
+)
+def test_a_class_name_of_several_modules_has_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, twins: dict[str, str], found: list[str]
+) -> None:
+    (tmp_path / "a.py").write_text("class Row: ...")
+    (tmp_path / "b.py").write_text("class Row: ...")
+    monkeypatch.setattr(check_words, "TWINS", twins)
+    assert check_words.check(tmp_path) == found
+
+
 def bases_of(node: ast.ClassDef, tree: ast.Module) -> list[type] | None:
     """The classes of ours that a class of a test derives from; None where it has another base."""
     names = [base.id for base in node.bases if isinstance(base, ast.Name)]
