@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 
 from acquit.broker.intake.posting import Poster
 from acquit.broker.links.endpoints import Producer
+from acquit.broker.message import COPY
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.fold import Fold
 from acquit.ledger.records import RecordKind
 from acquit.protocol.delivery import Delivery
+from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
-from acquit.protocol.types import Byte, Timestamp
+from acquit.protocol.types import Byte, Described, Timestamp, ULong
+from acquit.store.interface import Record
 from acquit.store.recovery import open_store
-from tests.support.broker_world import DATA, SMALL, START_US, World, after_kill
+from tests.support.broker_world import DATA, SMALL, START_US, Client, World, after_kill
 from tests.support.raw_journal import Gathered
 from tests.support.raw_payloads import with_creation_time
 
@@ -28,9 +31,13 @@ OPTIONS = BrokerOptions(
         AddressRule("narrow", {"bytes_max": 700, "full_policy": "reject"}),
         AddressRule("ids", {"duplicate_detection": "message-id", "duplicate_window": 3}),
         AddressRule("careless", {"duplicate_detection": "off", "message_groups": False}),
+        AddressRule("passing", {"default_ttl_ms": 60_000}),
+        AddressRule("bounded", {"ttl_ms_max": 60_000}),
+        AddressRule("latest", {"last_value": True, "last_value_key": "k"}),
+        AddressRule("newest", {"bytes_max": 200, "full_policy": "drop-oldest"}),
     )
 )
-ADDRESSES = ["q", "small", "narrow", "ids", "careless"]
+ADDRESSES = ["q", "q", "q", "small", "narrow", "ids", "careless", "passing", "bounded", "latest", "newest"]
 NOW_MS = START_US // 1000
 JMS = {"x-opt-jms-msg-type": Byte(3), "x-opt-jms-dest": Byte(0)}
 CREATED = [b"\x83" + bytes(8), b"\xa1\x08" + b"A" * 8, b"\xa1\xff" + b"A" * 8, b"\xa1\x02AA\xa1\x01g\x43\x40\x40"]
@@ -65,11 +72,16 @@ def one_by_one(poster: Poster, producer: Producer, deliveries: Iterable[Delivery
         poster._receive_one(producer, delivery)
 
 
-def metas_of(world: World) -> list[bytes]:
-    """What the records of postings say beside event and payload."""
+def records_of(world: World) -> list[Record]:
+    """What is in the journal."""
     gathered, digest = Gathered(), Fold().digest
     open_store(DATA, SMALL, gathered, digest, replayed=lambda report: None, disk=after_kill(world.disk))
-    return [record.meta for record in gathered.records if record.kind == RecordKind.POSTING]
+    return gathered.records
+
+
+def metas_of(world: World) -> list[bytes]:
+    """What the records of postings say beside event and payload."""
+    return [record.meta for record in records_of(world) if record.kind == RecordKind.POSTING]
 
 
 def posted(address: str, sent: list[bytes], *, hot: bool, together: bool) -> tuple[object, ...]:
@@ -112,3 +124,117 @@ def posted(address: str, sent: list[bytes], *, hot: bool, together: bool) -> tup
 def test_the_hot_path_is_equal_to_the_careful_one(address: str, sent: list[bytes], together: bool) -> None:
     careful = posted(address, sent, hot=False, together=False)
     assert posted(address, sent, hot=True, together=together) == careful
+
+
+# -- to topics --------------------------------------------------------------------------------------------------------
+
+NAMES = ("p", "q", "r", "s")
+"""Of subscriptions, one of each at most."""
+FILTERS = {
+    "none": None,
+    "k": {"s": Described(ULong(0x468C00000004), "k = 1 OR JMSPriority > 4")},
+    "durable": {"s": Described(ULong(0x468C00000004), "JMSDeliveryMode = 'PERSISTENT'")},
+    "own": {"n": Described(ULong(0x468C00000003), [])},
+}
+
+
+def subscriptions_that(*take: str) -> st.SearchStrategy[dict[str, tuple[str, str, str, int]]]:
+    """By name: a pattern in place of the topic, how it lasts, what it takes, and the credit of its receiver."""
+    one = st.tuples(
+        st.sampled_from(("", "", "*")),
+        st.sampled_from(("durable", "durable", "away", "volatile", "shared")),
+        st.sampled_from(take),
+        st.sampled_from((0, 2, 100)),
+    )
+    return st.dictionaries(st.sampled_from(NAMES), one, min_size=1, max_size=4)
+
+
+subscriptions = st.one_of(subscriptions_that("none"), subscriptions_that(*FILTERS))
+runs = st.lists(st.tuples(payloads, st.sampled_from((1, 3, 5))), min_size=1, max_size=6).map(
+    lambda counted: [payload for payload, count in counted for _ in range(count)]
+)
+
+
+def subscribe(world: World, topic: str, name: str, asked: tuple[str, str, str, int]) -> tuple[Client, ReceivingLink]:
+    pattern, lasting, takes, credit = asked
+    # Of one container with the publisher is who wants nothing of its own.
+    client = world.client("publisher" if takes == "own" else name)
+    link = client.subscriber(
+        pattern or topic,
+        name,
+        durable=lasting in ("durable", "away"),
+        shared=lasting == "shared",
+        filters=FILTERS[takes],
+        credit=0 if lasting == "away" else credit,
+    )
+    if lasting == "away":
+        client.detach(link, closed=False)
+        world.settle()
+    return client, link
+
+
+def copied(
+    topic: str, asked: dict[str, tuple[str, str, str, int]], sent: list[bytes], *, hot: bool, together: bool
+) -> dict[str, object]:
+    """What a broker says of these postings to a topic, keeps of them and hands out."""
+    world = World(OPTIONS)
+    publisher = world.client("publisher")
+    sender = publisher.publisher(topic)
+    subscribed = [subscribe(world, topic, name, asked[name]) for name in asked]
+    with pytest.MonkeyPatch.context() as patch:
+        if not hot:
+            patch.setattr(Poster, "receive", one_by_one)
+        deliveries = publisher.post(sender, *sent) if together else []
+        for payload in () if together else sent:
+            deliveries += publisher.post(sender, payload)
+            world.carry()
+        world.carry()
+        before = [publisher.outcome(delivery) for delivery in deliveries]
+        handed_out = [[one.payload for one in client.received.get(link, [])] for client, link in subscribed]
+    world.settle()
+    world.check_journal()
+    core, fold = world.core, world.fold()
+    seen = {
+        "answered": [publisher.outcome(delivery) for delivery in deliveries],
+        "queues": {
+            name: (queue.live, queue.bytes, queue.available, list(queue.counts), list(queue.volatile))
+            for name, queue in core.queues.by_name.items()
+        },
+        "groups": {
+            name: [one.extra and (one.extra.group, one.extra.closes_group) for one in queue.backlog.next_messages()]
+            for name, queue in core.queues.by_name.items()
+        },
+        "topic": list(core.topics.by_address[topic].counts),
+        "live": [(one.sequence, one.flags & COPY, one.fingerprint) for one in core.life.live.values()],
+        "live bytes": core.life.live_bytes,
+        "recorded": [
+            (one.kind, one.event, one.meta, one.payload)
+            for one in records_of(world)
+            if one.kind in (RecordKind.POSTING, RecordKind.COPIES)
+        ],
+        "windows": {name: list(window) for name, window in fold.table.windows.by_address.items()},
+        "handed out at once": handed_out,
+    }
+    if all(takes == "none" for _, _, takes, _ in asked.values()):
+        # Else some of a group may have copies on the disk, and others not: it is answered together.
+        seen["answered at once"] = before
+        # How many queues a filter leaves decides of those at which nobody waits which bodies are kept.
+        memory = core.life.memory
+        seen["memory"] = [memory.bytes, memory.object_bytes]
+        seen["memory of queues"] = [queue.memory_bytes for queue in core.queues.by_name.values()]
+    for name, (client, link) in zip(asked, subscribed, strict=True):
+        if asked[name][1] == "away":
+            client, link = subscribe(world, topic, name, (asked[name][0], "durable", asked[name][2], 100))
+        else:
+            link.grant(100)
+        world.settle()
+        seen[name] = [one.payload for one in client.received.get(link, [])]
+    return seen
+
+
+@given(st.sampled_from(ADDRESSES), subscriptions, runs, st.booleans())
+def test_the_hot_path_of_topics_is_equal_to_the_careful_one(
+    topic: str, asked: dict[str, tuple[str, str, str, int]], sent: list[bytes], together: bool
+) -> None:
+    careful = copied(topic, asked, sent, hot=False, together=together)
+    assert copied(topic, asked, sent, hot=True, together=together) == careful

@@ -36,6 +36,7 @@ ACTORS_KEPT_MAX: Final = 4_096
 
 ActorKey = tuple[str, str, str | None, str]
 _WORTH_TRYING_BYTES: Final = 16_384
+_POSTED: Final = int(EventKind.POSTED)
 
 
 class JournaledNode(Protocol):
@@ -87,24 +88,30 @@ class Scribe:
             self.count_volatile(queue, kind, 1)
         queue.counts[kind] += 1
 
-    def copies(self, first: Message, others: list[Message], actor: int) -> None:
-        """More durable messages entered their queues, with the payload that the record of `first` has."""
+    def fanned_out(self, messages: list[Message], payload: bytes, meta: bytes, actor: int, flags: int = 0) -> None:
+        """A posting enters several queues, as these durable messages, which are the caller's to count. The record of
+        the first one has the payload, the others name it. Raises StoreFull, with nothing changed."""
+        time_us = self.time_us
+        first, *others = messages
+        first.position, first.fingerprint = position, fingerprint = self.recorder.posted(
+            first.sequence, first.queue.number, payload, meta, time_us, actor=actor, flags=DURABLE | flags
+        )
         if not others:
             return
-        time_us, origin, kind = self.time_us, first.sequence, EventKind.POSTED
+        origin = first.sequence
         events = []
         for message in others:
-            queue = message.queue
-            queue.counts[kind] += 1
+            message.flags |= COPY
+            message.position, message.fingerprint = position, fingerprint
             events.append(
                 pack_event(
                     message.sequence,
                     origin,
                     time_us,
-                    message.fingerprint,
-                    queue.number,
+                    fingerprint,
+                    message.queue.number,
                     actor,
-                    kind,
+                    _POSTED,
                     DURABLE | COPY,
                     0,
                     0,

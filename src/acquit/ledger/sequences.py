@@ -51,6 +51,14 @@ class Sequences:
         self._next = sequence + 1
         return sequence
 
+    def take_all(self, count: int, time_us: int) -> int:
+        """The first of so many next numbers. Raises StoreFull as `take` does."""
+        first = self.take(time_us)
+        if first + count - 1 > self._usable:
+            raise StoreFull("sequence numbers are used faster than they are reserved; wait for the next sync")
+        self._next = first + count
+        return first
+
     def _extend(self, time_us: int) -> None:
         if self._asked is not None:
             up_to, position = self._asked

@@ -39,6 +39,19 @@ def test_nobody_waits_while_a_block_is_on_its_way() -> None:
     assert journal.sequences.take(1) == 11
 
 
+def test_several_at_a_time_are_all_of_them_reserved() -> None:
+    journal = opened(FaultyDisk())
+    sequences = journal.sequences
+    assert (sequences.take_all(4, 1), sequences.last) == (1, 4)
+    assert (sequences.take_all(4, 1), sequences.last) == (5, 8)
+    with pytest.raises(StoreFull, match="wait for the next sync"):
+        sequences.take_all(3, 1)
+    write_now(journal.recorder)
+    first = sequences.take_all(3, 1)
+    assert first > 8
+    assert sequences.take(1) == first + 3
+
+
 @pytest.mark.parametrize("used", [0, 1, 5, 6, 10])
 def test_no_number_is_used_again_after_a_crash(used: int) -> None:
     disk = FaultyDisk()

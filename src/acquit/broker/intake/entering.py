@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import admit, note_value
 from acquit.broker.intake.shaping import expiry, read_posting
-from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message, QueueBase
+from acquit.broker.message import DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message, QueueBase
 from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
@@ -128,6 +128,7 @@ class Entering:
         pending = []
         for message in messages:
             self._life.enter(message)
+            message.queue.counts[_POSTED] += 1
             if posting.due_at_ms:
                 extra = message.need_extra()
                 extra.due_at_ms, extra.message_id = posting.due_at_ms, posting.message_id
@@ -135,7 +136,9 @@ class Entering:
                 message.queue.pending += 1
                 self.mark(message.queue, message.sequence)
                 pending.append(message)
-            elif posting.due_at_ms:
+                continue
+            self._scribe.count_volatile(message.queue, _POSTED, 1)
+            if posting.due_at_ms:
                 self._life.schedule(message, posting.due_at_ms)
             else:
                 self._offer(message.queue, [message])
@@ -161,36 +164,26 @@ class Entering:
             if not (posting.durable and queue.durable) or (room >= cost and wanted_soon(queue)):
                 body = posting.body(payload, sequence, time_us // 1000)
                 room -= cost
-            messages.append(
-                new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
-            )
+            message = new_message(queue, sequence, body, posting, time_us, arrival.expires_at_ms, posting.due_at_ms)
+            message.fingerprint = len(payload) << 32
+            messages.append(message)
         durable = [message for message in messages if message.flags & DURABLE]
         if durable:
-            first, *others = durable
-            if posting.identity is not None:
-                first.flags |= posting.identity.flags
-            scribe.posted(first, payload, arrival.meta(), kind=_POSTED, actor=arrival.actor, origin=0, essential=False)
-            for message in others:
-                message.flags |= COPY
-                message.position, message.fingerprint = first.position, first.fingerprint
-            scribe.copies(first, others, arrival.actor)
-        for message in messages:
-            if not message.flags & DURABLE:
-                message.fingerprint = len(payload) << 32
-                message.queue.counts[_POSTED] += 1
-                scribe.count_volatile(message.queue, _POSTED, 1)
+            flags = 0 if posting.identity is None else posting.identity.flags
+            durable[0].flags |= flags
+            scribe.fanned_out(durable, payload, arrival.meta(), arrival.actor, flags)
         return messages
 
     # -- a group ------------------------------------------------------------------------------------------------------
 
-    def enter_group(self, queue: Queue, messages: list[Message], payload_bytes: int) -> None:
-        """Put messages without times, made and recorded by the caller, all of them durable or none, into a queue: the
-        volatile ones are available at once, the durable ones once `group_synced` is called."""
+    def enter_group(self, queue: Queue, messages: list[Message], payload_bytes: int, *, bodies: bool = True) -> None:
+        """Put messages without times, made and recorded by the caller, all of them durable or none, and all of them
+        with their bodies or none, into a queue: the volatile ones are available at once, the durable ones once
+        `group_synced` is called."""
         queue.counts[_POSTED] += len(messages)
         queue.bytes += payload_bytes
-        self._memory.enter_all(queue, len(messages), payload_bytes)
+        self._memory.enter_all(queue, len(messages), payload_bytes, bodies=bodies)
         if messages[0].state is _PENDING:
-            self._life.live_bytes += payload_bytes
             queue.pending += len(messages)
             self.mark(queue, messages[-1].sequence)
         else:

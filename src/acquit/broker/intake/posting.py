@@ -5,9 +5,10 @@ hears nothing, until the batch with its record is synced. What cannot be taken i
 with the reason where the sender waits for an answer, the link detached with it where it does not.
 
 `receive` is the hot path: deliveries to one queue come in groups, most of them are plain (a `shaping.Template` says so
-without a look, or else `Posting.plain`), and what is the same for all of a group is done once. Every other message is
-an `Arrival`, and takes these steps: where does it go, is there room in all of these queues, and then into each of them
-(`entering`). What is sent in a transaction is held by that until it is committed.
+without a look, or else `Posting.plain`), and what is the same for all of a group is done once. Those to a topic become
+a `Fan`, a group for each of its queues. Every other message is an `Arrival`, and takes these steps: where does it go,
+is there room in all of these queues, and then into each of them (`entering`). What is sent in a transaction is held by
+that until it is committed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from acquit.broker.denials import Denials
 from acquit.broker.durations import Durations
 from acquit.broker.intake.arrival import Arrival
 from acquit.broker.intake.entering import note_group
+from acquit.broker.intake.fan import Fan
 from acquit.broker.intake.limits import Room, admit, check_paused, full, note_value
 from acquit.broker.intake.shaping import (
     check_cost,
@@ -134,7 +136,10 @@ class Poster:
         elif producer.link.stateful:
             self._receive_stateful(producer, deliveries)
             return
-        if queue is None or not queue.plain:
+        if producer.topic is not None and (routes := self._nodes.plain_routes(producer.topic)):
+            self._receive_for_topic(producer, producer.topic, routes, deliveries)
+            return
+        if queue is None or not queue.durable or not queue.plain:
             for delivery in deliveries:
                 self._receive_one(producer, delivery)
             return
@@ -160,7 +165,7 @@ class Poster:
             known: Template | Posting | None = template
             if known is None or delivery.message_format:
                 posting = self._look_or_none(producer, delivery)
-                if posting is None or not posting.plain or not self._is_new(queue, posting):
+                if posting is None or not self._is_plain(queue, posting):
                     # What came before it counts first: each limit is looked at with all that is there.
                     self._enter_group(producer, queue, offered, answered, volatile_bytes)
                     self._enter_group(producer, queue, pending, waiting, durable_bytes)
@@ -217,14 +222,72 @@ class Poster:
             return
         self._entering.enter_group(queue, messages, payload_bytes)
         durable = messages[0].state is _PENDING
+        if durable:
+            self._life.live_bytes += payload_bytes
+        self._answer_group(producer, [(queue, messages)] if durable else [], deliveries, payload_bytes)
+
+    def _answer_group(
+        self,
+        producer: Producer,
+        pending: list[tuple[Queue, list[Message]]],
+        deliveries: list[Delivery],
+        payload_bytes: int,
+    ) -> None:
+        """Answer plain messages that have entered: once they are synced where some of them, `pending`, wait for that,
+        by the queues that they are in."""
+        durable = bool(pending)
         if producer.resumable is not None:
             self._remember(producer.resumable, deliveries, durable=durable)
         if durable:
-            self._scribe.when_synced(self._synced, queue, messages, producer.link.session, deliveries)
+            self._scribe.when_synced(self._synced, pending, producer.link.session, deliveries)
         else:
             producer.link.session.settle_all(deliveries, ACCEPTED)
         producer.volatile = not durable
-        producer.average_bytes += (payload_bytes // len(messages) - producer.average_bytes) // 4
+        producer.average_bytes += (payload_bytes // len(deliveries) - producer.average_bytes) // 4
+
+    def _receive_for_topic(
+        self, producer: Producer, topic: Topic, routes: list[Queue], deliveries: Iterable[Delivery]
+    ) -> None:
+        """Deliveries of a link to a topic whose subscriptions treat plain messages alike: those that come one behind
+        the other are a `Fan`, and any other enters by itself."""
+        container, templates = producer.peer.container, producer.templates
+        selective = any(queue.subscription is not None and queue.subscription.filtered for queue in routes)
+        queues = routes
+        fan: Fan | None = None
+        for delivery in deliveries:
+            payload = delivery.payload
+            template = templates.latest
+            if template is None or not template.fits(payload):
+                template = templates.other(payload)
+            known: Template | Posting | None = template
+            posting: Posting | None = None
+            if known is None or delivery.message_format:
+                known = posting = self._look_or_none(producer, delivery)
+                if posting is not None and not self._is_plain(topic, posting):
+                    known = None
+            message: Message | None = None
+            if known is not None:
+                if selective:
+                    queues = self._nodes.matching(topic, container, payload, known)
+                if queues:
+                    if fan is None or fan.durable is not known.durable:
+                        self._enter_fan(producer, fan)
+                        actor = self._scribe.actor_number(producer)
+                        fan = Fan(self._life, self._entering, topic.address, routes, actor, durable=known.durable)
+                    message = fan.add(delivery, known, queues)
+            if message is None:
+                # As in a group: what came before it counts first.
+                self._enter_fan(producer, fan)
+                fan = None
+                self._receive_one(producer, delivery, posting)
+            elif known is not None and known.identity is not None:
+                self._duplicates.entered(known.identity, message)
+        self._enter_fan(producer, fan)
+
+    def _enter_fan(self, producer: Producer, fan: Fan | None) -> None:
+        """Enter what was gathered, and answer it."""
+        if fan is not None and fan.deliveries:
+            self._answer_group(producer, fan.enter(), fan.deliveries, fan.payload_bytes)
 
     def _check_cost(self, payload: bytes) -> None:
         """Raises Refused, or DecodeError, for what is too laborious to deal with."""
@@ -242,10 +305,12 @@ class Poster:
             return None
         return posting
 
-    def _is_new(self, queue: Queue, posting: Posting) -> bool:
-        """Return whether its id was not posted before, if it has one that counts."""
+    def _is_plain(self, target: Queue | Topic, posting: Posting) -> bool:
+        """Return whether it has no times, and an id that was not posted before, if it has one that counts."""
+        if not posting.plain:
+            return False
         try:
-            identity = self._duplicates.check(queue, posting)
+            identity = self._duplicates.check(target, posting)
         except Refused:
             return False
         return identity is None or not (identity.first or identity.flags)
@@ -337,7 +402,7 @@ class Poster:
         """Is there room for all of them, so that none of a group is refused for want of it: if they are durable, and if
         they are not?"""
         queue, scribe = producer.queue, self._scribe
-        if queue is None or not queue.plain or scribe.journal.full:
+        if queue is None or not queue.durable or not queue.plain or scribe.journal.full:
             return False, False
         sizes = [len(delivery.payload) for delivery in deliveries]
         cost = sum(sizes) + len(sizes) * OVERHEAD_BYTES
@@ -566,12 +631,13 @@ class Poster:
 
     # -- after the sync -----------------------------------------------------------------------------------------------
 
-    def _synced(self, queue: Queue, messages: list[Message], session: Session, deliveries: list[Delivery]) -> None:
+    def _synced(self, pending: list[tuple[Queue, list[Message]]], session: Session, deliveries: list[Delivery]) -> None:
         """A group of durable postings without times is on the disk: senders hear so, consumers may have them."""
-        self.durations.add((self._scribe.time_us - messages[0].posted_us) / 1e6, len(messages))
+        self.durations.add((self._scribe.time_us - pending[0][1][0].posted_us) / 1e6, len(deliveries))
         session.settle_all(deliveries, ACCEPTED)
         self._life.touch(session.connection)
-        self._entering.group_synced(queue, messages)
+        for queue, messages in pending:
+            self._entering.group_synced(queue, messages)
 
     def _answer(self, delivery: Delivery, arrived_us: int) -> None:
         self.durations.add((self._scribe.time_us - arrived_us) / 1e6)

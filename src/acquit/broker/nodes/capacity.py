@@ -28,6 +28,12 @@ def displaces(policy: AddressPolicy) -> bool:
     return bool(policy.last_value or policy.ring_size or sized)
 
 
+def treats_alike(policy: AddressPolicy) -> bool:
+    """Return whether every posting that says nothing special is treated alike under this policy."""
+    special = policy.default_ttl_ms or policy.ttl_ms_max or policy.last_value
+    return not special and policy.duplicate_detection != "message-id" and policy.full_policy != "drop-oldest"
+
+
 def resident_bytes_max(policy: AddressPolicy) -> int:
     """Bodies of one queue that are kept in memory."""
     if policy.full_policy == "page" and policy.bytes_max:
@@ -40,4 +46,4 @@ def resident_messages_max(policy: AddressPolicy) -> int:
     return policy.messages_max if policy.full_policy == "page" and policy.messages_max else UNLIMITED
 
 
-__all__ = ["UNLIMITED", "Values", "displaces", "resident_bytes_max", "resident_messages_max"]
+__all__ = ["UNLIMITED", "Values", "displaces", "resident_bytes_max", "resident_messages_max", "treats_alike"]

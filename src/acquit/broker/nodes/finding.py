@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from acquit.broker.intake.arrival import Arrival
+    from acquit.broker.intake.shaping import Posting, Template
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.addresses import Policies
     from acquit.broker.nodes.queues import Queues
@@ -106,35 +107,44 @@ class Nodes:
     def queues_of(self, arrival: Arrival) -> list[Queue]:
         """The queues that a posting enters: for a topic those of all subscriptions that take it."""
         target = arrival.target
-        return [target] if isinstance(target, Queue) else self._matching(target, arrival)
+        if isinstance(target, Queue):
+            return [target]
+        return self.matching(target, arrival.container, arrival.payload, arrival.posting, arrival.expires_at_ms)
 
-    def _matching(self, topic: Topic, arrival: Arrival) -> list[Queue]:
-        """Return the queues of the topic's subscriptions that take this posting."""
+    def plain_routes(self, topic: Topic) -> list[Queue]:
+        """The queues of the topic's subscriptions, but for their filters, where a posting that says nothing special is
+        treated alike in all of them; none where it is not."""
+        routes = self._topics.routes_of(topic) if topic.plain else []
+        return list(routes) if all(queue.plain for queue in routes) else []
+
+    def matching(
+        self, topic: Topic, container: str, payload: bytes, posting: Posting | Template, expires_at_ms: int = 0
+    ) -> list[Queue]:
+        """The queues of the topic's subscriptions that take this posting of a container."""
         matching = []
         fields = None
         for queue in self._topics.routes_of(topic):
             subscription = queue.subscription
             if subscription is not None and subscription.filtered:
-                if subscription.no_local and subscription.container == arrival.container:
+                if subscription.no_local and subscription.container == container:
                     continue
                 if subscription.selector is not None:
                     if fields is None:
-                        fields = _fields_of(topic, arrival)
+                        fields = _fields_of(topic, payload, posting, expires_at_ms)
                     if not subscription.selector.matches(fields):
                         continue
             matching.append(queue)
         return matching
 
 
-def _fields_of(topic: Topic, arrival: Arrival) -> Fields:
-    posting = arrival.posting
+def _fields_of(topic: Topic, payload: bytes, posting: Posting | Template, expires_at_ms: int) -> Fields:
     return fields_of_posting(
-        arrival.payload,
+        payload,
         topic.address,
         durable=posting.durable,
         priority=posting.priority,
-        expires_at_ms=arrival.expires_at_ms,
-        size_bytes=len(arrival.payload),
+        expires_at_ms=expires_at_ms,
+        size_bytes=len(payload),
     )
 
 

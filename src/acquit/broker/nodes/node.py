@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.dispatching.consumers import ServedQueue
-from acquit.broker.nodes.capacity import Values, displaces, resident_bytes_max, resident_messages_max
+from acquit.broker.nodes.capacity import Values, displaces, resident_bytes_max, resident_messages_max, treats_alike
 from acquit.broker.queue import NodeState
 from acquit.ledger.duplicates import window_id
 from acquit.ledger.events import ENTERING, RETIRING
@@ -116,14 +116,10 @@ class Queue(ServedQueue):
     def look_at_policy(self) -> None:
         """The policy has changed, or is seen for the first time."""
         policy = self.policy
-        special = policy.default_ttl_ms or policy.ttl_ms_max or policy.last_value
-        special = special or policy.duplicate_detection == "message-id"
         self.asks_poster = any(consumer.no_local for consumer in self.consumers) or any(
             browser.no_local for browser in self.browsers
         )
-        special = special or self.asks_poster
-        self.plain = self.durable and not special and policy.full_policy != "drop-oldest"
-        self.plain = self.plain and not self.producers_paused
+        self.plain = treats_alike(policy) and not self.asks_poster and not self.producers_paused
         self.displaces = displaces(policy)
         self.memory_bytes_max = resident_bytes_max(policy)
         self.memory_messages_max = resident_messages_max(policy)

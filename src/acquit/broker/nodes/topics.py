@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import KINDS
 from acquit.broker.nodes.addresses import is_pattern, match_words
+from acquit.broker.nodes.capacity import treats_alike
 from acquit.broker.nodes.node import NodeSender, Queue
 from acquit.broker.nodes.queues import check_address
 from acquit.broker.refusal import Refused
@@ -101,6 +102,11 @@ class Topic:
     def paused(self) -> str:
         """Return for whom it is paused: one of `pausing.PAUSES`."""
         return "producers" if self.producers_paused else "none"
+
+    @property
+    def plain(self) -> bool:
+        """Return the same as of a queue: whether postings that say nothing special are treated alike."""
+        return treats_alike(self.policy) and not self.producers_paused
 
     live: Final = 0
     """Messages in it: it has none."""
