@@ -254,10 +254,9 @@ class SendingLink(Link):
     @property
     def room(self) -> int:
         """Messages of one frame each that `send_all` would take now, at the least."""
-        session = self.session
         if self.half_written is not None or self.credit <= 0:
             return 0
-        return max(0, min(self.credit, session.remote_incoming_window, session.unsettled_max - len(session.outgoing)))
+        return max(0, min(self.credit, self.session.room))
 
     def send_all(
         self,

@@ -104,6 +104,11 @@ class SessionBase(SessionDeliveries):
         """True if the session has room for a delivery: in the peer's window, and among the unsettled."""
         return self.remote_incoming_window > 0 and len(self.outgoing) < self.unsettled_max
 
+    @property
+    def room(self) -> int:
+        """How many deliveries of one frame each it has room for; none where that is not above 0."""
+        return min(self.remote_incoming_window, self.unsettled_max - len(self.outgoing))
+
     def write(self, performative: Performative) -> None:
         """Write a frame. Raises FrameTooLarge, with nothing written, if the peer does not take frames that large."""
         self.connection.write(self.channel, encode_composite(performative))

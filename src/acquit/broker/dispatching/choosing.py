@@ -45,21 +45,46 @@ SHARE_MAX: Final = 64
 STEPS_TURN_MAX: Final = 4_096
 """Steps of LIKE after which a turn on one queue judges no further message (`selector.like`)."""
 LOOKS_MAX: Final = 256
-"""Judgements of one turn on one queue, about: a message for each interest."""
+"""Judgements of one turn on one queue, about: a message for an interest. A message that nobody judges counts as one."""
 
 _STEP_MIN: Final = 16
+"""Messages that a turn places, however many interests judge them."""
+_FRAME_HEAD_MAX: Final = 128
+"""Octets of a transfer besides the body, at most: the frame's head, the performative, and the header we write."""
 
 
 class _Pass:
-    """One pass over the consumers of a queue that wait: from each interest one is in front, with room."""
+    """One pass over the consumers of a queue that wait: from each interest one is in front, with room.
 
-    __slots__ = ("_queue", "_sending", "batches", "fronts", "held_back", "horizon", "order", "over", "parted", "rested")
+    What a consumer is given is sent together, later, while each message takes one frame and no more is given than link
+    and session take. Where it is not certain what a message takes, where it was the last there was room for, and before
+    another consumer is asked for its room, all is sent: so what is known of their room is true.
+    """
+
+    __slots__ = (
+        "_queue",
+        "_rooms",
+        "_sending",
+        "_unsent",
+        "batches",
+        "fronts",
+        "held_back",
+        "horizon",
+        "order",
+        "over",
+        "parted",
+        "rested",
+    )
 
     def __init__(self, queue: Queue, sending: Sending) -> None:
         self._queue = queue
         self._sending = sending
         self.batches: dict[Consumer, list[Message]] = {}
-        """What each was given: sent at once, so that what is known of its room is true, and recorded together."""
+        """What each was given and sent: recorded together, at the end."""
+        self._unsent: dict[Consumer, list[Message]] = {}
+        """What each was given since then."""
+        self._rooms: dict[SessionBase, int] = {}
+        """Deliveries that their sessions take after that."""
         self.fronts: dict[Interest, Consumer] = {}
         self.order: list[Consumer] = []
         """Those in front, in the order in which they are asked."""
@@ -92,9 +117,7 @@ class _Pass:
                     break
                 self.rested.append(consumer)
                 continue
-            self._sending.measure(consumer.peer)
-            if consumer.open_to_more:
-                consumer.left = min(consumer.room, SHARE_MAX)
+            if self._open(consumer):
                 break
             if consumer.held_back:
                 self.held_back = True
@@ -112,34 +135,57 @@ class _Pass:
             return False
         if consumer in self.batches or self.fronts.get(interest) is consumer:
             return consumer.left > 0
-        if not consumer.in_line:
+        if not consumer.in_line or not self._open(consumer):
             return False
+        self.batches[consumer] = []
+        return True
+
+    def _open(self, consumer: Consumer) -> bool:
+        """Ask one that was given nothing yet for its room: can it be given something?"""
+        self.send()
         self._sending.measure(consumer.peer)
         if not consumer.open_to_more:
             return False
         consumer.left = min(consumer.room, SHARE_MAX)
-        self.batches[consumer] = []
         return True
+
+    def send(self) -> None:
+        """Send all that was given."""
+        for consumer, messages in self._unsent.items():
+            sent = self._sending.give(self._queue, consumer, messages)
+            assert sent == len(messages)
+            self.batches[consumer] += messages
+        self._unsent.clear()
+        self._rooms.clear()
 
     def give(self, consumer: Consumer, message: Message) -> None:
         """A message for one that has room."""
-        batch = self.batches.get(consumer)
-        if batch is None:
-            self.batches[consumer] = [message]
-        else:
-            batch.append(message)
-        sending = self._sending
-        sending.give(self._queue, consumer, (message,))
+        link, body, sending = consumer.link, message.body, self._sending
+        session = link.session
+        assert body is not None
+        large = len(body) > session.connection.frame_size_max - _FRAME_HEAD_MAX
+        if large:
+            self.send()
+        messages = self._unsent.get(consumer)
+        if messages is None:
+            messages = self._unsent[consumer] = []
+            self.batches.setdefault(consumer, [])
+        messages.append(message)
         sending.stamp += 1
         consumer.stamp = sending.stamp
         consumer.left -= 1
-        link = consumer.link
-        if not link.sendable:
-            consumer.left = 0  # of a message that is larger than a frame the rest must be written first
-            if not link.session.may_send:
-                self._shut(link.session)
-        elif consumer.left == 0 and consumer.room > 0:
-            self.over = True
+        room = self._rooms.get(session)
+        if room is None:
+            room = session.room
+        self._rooms[session] = room - 1
+        if large or room <= 1 or consumer.left == 0:
+            self.send()
+            if not link.sendable:
+                consumer.left = 0  # of a message that is larger than a frame the rest must be written first
+                if not session.may_send:
+                    self._shut(session)
+            elif consumer.left == 0 and consumer.room > 0:
+                self.over = True
         interest = consumer.interest
         assert interest is not None
         if self.fronts.get(interest) is not consumer:
@@ -193,7 +239,8 @@ class _Pass:
             self.order = sorted(self.fronts.values(), key=_turn)
 
     def end(self, queue: Queue) -> bool:
-        """Record, and back into line. True if anybody was given anything."""
+        """Send and record, and back into line. True if anybody was given anything."""
+        self.send()
         given = False
         for consumer, messages in self.batches.items():
             if messages:

@@ -366,12 +366,8 @@ class Consumer(Actor):
     @property
     def room(self) -> int:
         """How many messages it can be given, by its credit, its session and the policy."""
-        session = self.link.session
-        room = min(
-            self.link.credit - self.reserved,
-            session.remote_incoming_window,
-            session.unsettled_max - len(session.outgoing),
-        )
+        link = self.link
+        room = min(link.credit - self.reserved, link.session.room)
         prefetch_max = self.queue.policy.prefetch_max
         return min(room, prefetch_max - self.held) if prefetch_max and not self.presettled else room
 
