@@ -268,40 +268,40 @@ class Choosing:
         self._expiry = expiry
         self._sending = sending
         self._denials = denials
+        self.looks = 0
+        """Judgements that are left of this turn on a queue."""
         self.steps = 0
-        """Of LIKE, in this turn on a queue."""
+        """Steps of LIKE that are left of it."""
 
     def serve(self, queue: Queue) -> bool:
         """Hand out what can be. True if there is more to do, now or once something is written."""
         self._specialise(queue)
         if not any(interest.line.count for interest in queue.interests):
             return False
-        budget = max(_STEP_MIN, LOOKS_MAX // len(queue.interests))
-        self.steps = 0
-        looked = 0
+        self.looks = max(LOOKS_MAX, _STEP_MIN * len(queue.interests))
+        self.steps = STEPS_TURN_MAX
+        looked = False
         barrier = barrier_of(queue)
         held_back = False
         progress = True
         while progress and not queue.held_up and not self._scribe.exhausted:
-            seen = self._look_aside(queue, budget)
-            looked += seen
-            budget -= seen
+            looked = self._look_aside(queue) or looked
             pass_ = _Pass(queue, self._sending)
             held_back = pass_.held_back
-            left = self._from_backlog(queue, pass_, budget, barrier)
-            progress = left < budget
-            budget = left
+            before = self.looks
+            self._from_backlog(queue, pass_, barrier)
+            progress = self.looks < before
             limit = barrier
             if (message := queue.backlog.peek()) is not None:
                 limit = min(limit, rank(message))
             self._from_aside(queue, pass_, limit)
-            progress = pass_.end(queue) or pass_.parted or (progress and budget > 0)
+            progress = pass_.end(queue) or pass_.parted or (progress and self.looks > 0)
         waits = any(interest.line.count for interest in queue.interests)
         if not waits or queue.held_up or self._scribe.exhausted:
             return False
         if held_back:
             return self.has_work(queue, barrier)
-        return (budget <= 0 and self.has_work(queue, barrier)) or looked > 0
+        return (self.looks <= 0 and self.has_work(queue, barrier)) or looked
 
     def has_work(self, queue: Queue, barrier: int) -> bool:
         """Is there anything that could be for somebody?"""
@@ -340,27 +340,23 @@ class Choosing:
 
     # -- from the line ------------------------------------------------------------------------------------------------
 
-    def _from_backlog(self, queue: Queue, pass_: _Pass, budget: int, barrier: int) -> int:
-        """Place what comes next, while somebody has room. What is left of the budget."""
+    def _from_backlog(self, queue: Queue, pass_: _Pass, barrier: int) -> None:
+        """Place what comes next, while somebody has room."""
         backlog = queue.backlog
-        while pass_.goes_on() and budget > 0 and backlog.count and not queue.held_up:
-            taken = backlog.take(min(SHARE_MAX, budget))
+        while self.looks > 0 and pass_.goes_on() and backlog.count and not queue.held_up:
+            taken = backlog.take(min(SHARE_MAX, self.looks))
             for index, message in enumerate(taken):
                 place = rank(message)
-                if self.steps >= STEPS_TURN_MAX:
-                    backlog.put_back(taken[index:])
-                    return 0
-                stop = not pass_.goes_on() or place >= barrier
+                stop = self.looks <= 0 or not pass_.goes_on() or place >= barrier
                 if stop or self.must_wait(queue, message):
                     backlog.put_back(taken[index:])
                     if not stop:
                         self.look_to(queue, message)
-                    return budget + len(taken) - index  # what was put back was not looked at
+                    return
                 if place > pass_.horizon:
                     self._before(queue, pass_, place)
+                self.looks -= 1
                 self._place(queue, pass_, message, place)
-            budget -= len(taken)
-        return budget
 
     def _before(self, queue: Queue, pass_: _Pass, place: int) -> None:
         """What is aside for those in front, and stands before `place`, goes first."""
@@ -374,6 +370,7 @@ class Choosing:
                         if first is not None:
                             horizon = min(horizon, rank(first))
                         break
+            self.looks -= len(pass_.order)
         pass_.horizon = horizon
 
     def _place(self, queue: Queue, pass_: _Pass, message: Message, place: int) -> None:
@@ -554,15 +551,15 @@ class Choosing:
         elif consumer.interest is not None:
             consumer.interest.skip()
 
-    def _look_aside(self, queue: Queue, budget: int) -> int:
-        """Interests that wait and have not looked at all that is aside look at some of it. How many they looked at."""
-        looked = 0
-        while looked < budget:
+    def _look_aside(self, queue: Queue) -> bool:
+        """Interests that wait and have not looked at all that is aside look at some of it. True if they did."""
+        looked = False
+        while self.looks > 0:
             looking = [interest for interest in queue.interests if interest.line.count and interest.looks]
             if not looking:
                 break
             low = min(interest.looked for interest in looking)
-            chunk = queue.aside.since(low, min(budget - looked, READ_AHEAD_MESSAGES))
+            chunk = queue.aside.since(low, max(1, min(self.looks // len(looking), READ_AHEAD_MESSAGES)))
             if not chunk:
                 for interest in looking:
                     interest.looked = BEYOND if interest.looked == low else interest.looked
@@ -573,7 +570,9 @@ class Choosing:
                 chunk = self._in_memory(chunk)
             if not chunk:
                 break
+            looked = True
             for message in chunk:
+                self.looks -= 1
                 place = rank(message)
                 fields = _Judged(message, self)
                 wanted = False
@@ -585,9 +584,8 @@ class Choosing:
                             wanted = True
                 if not wanted:
                     self._let_go(queue, message)
-                if self.steps >= STEPS_TURN_MAX:
-                    return budget
-            looked += len(chunk)
+                if self.looks <= 0:
+                    break
         return looked
 
     def _in_memory(self, chunk: list[Message]) -> list[Message]:
@@ -641,7 +639,8 @@ class Choosing:
 
 
 class _Judged:
-    """One message, as it is judged: its fields are read once, and each selector is asked once."""
+    """One message, as it is judged: its fields are read once, and each selector is asked once. The first judgement
+    counts as the message itself."""
 
     __slots__ = ("_choosing", "_fields", "_message", "_verdicts")
 
@@ -649,7 +648,7 @@ class _Judged:
         self._message = message
         self._choosing = choosing
         self._fields: Fields | None = None
-        self._verdicts: dict[Interest, bool] | None = None
+        self._verdicts: dict[Interest, bool] = {}
 
     def accepted(self, interest: Interest | None) -> bool:
         """Is it for this interest?"""
@@ -658,15 +657,18 @@ class _Judged:
         if interest.takes_all:
             return True
         verdicts = self._verdicts
-        if verdicts is None:
-            verdicts = self._verdicts = {}
         verdict = verdicts.get(interest)
         if verdict is None:
-            if self._fields is None and interest.selector is not None:
-                self._fields = fields_of(self._message)
-            verdict = verdicts[interest] = interest.accepts(self._message, self._fields)
-            if self._fields is not None:
-                self._choosing.steps += STEPS_MAX - getattr(self._fields, "steps_left", STEPS_MAX)
+            choosing, fields = self._choosing, self._fields
+            if verdicts:
+                choosing.looks -= 1
+            if fields is None and interest.selector is not None:
+                fields = self._fields = fields_of(self._message)
+            verdict = verdicts[interest] = interest.accepts(self._message, fields)
+            if fields is not None and (steps := STEPS_MAX - getattr(fields, "steps_left", STEPS_MAX)):
+                choosing.steps -= steps
+                if choosing.steps <= 0:
+                    choosing.looks = 0
         return verdict
 
 
