@@ -51,10 +51,11 @@ messages = st.builds(
     ttl_ms=st.sampled_from([None, None, None, None, 5_000]),
     message_id=st.sampled_from([None, "id-1", "id-2", "é", "ab", 5]),
     subject=st.sampled_from([None, None, "s", "t"]),
-    group_id=st.sampled_from([None, None, "g", "h" * 100]),
+    group_id=st.sampled_from([None, None, "g", "h", "h" * 100]),
+    group_sequence=st.sampled_from([None, None, None, 0xFFFF_FFFF]),
     creation_time=st.sampled_from([None, Timestamp(NOW_MS), Timestamp(1)]),
     annotations=st.sampled_from([{}, {}, JMS, {"x-opt-acquit-sequence": 5}, {"x-opt-delivery-delay": 50}]),
-    application_properties=st.sampled_from([{}, {"k": 1}, {"_AMQ_DUPL_ID": "d"}]),
+    application_properties=st.sampled_from([{}, {"k": 1}, {"k": "v"}, {"_AMQ_DUPL_ID": "d"}]),
 )
 payloads = st.one_of(
     messages.map(Message.encode),
@@ -102,6 +103,8 @@ def posted(address: str, sent: list[bytes], *, hot: bool, together: bool) -> tup
     outcomes = [client.outcome(delivery) for delivery in deliveries]
     queue = world.core.queues.by_name[address]
     accounts = queue.live, queue.bytes, queue.memory_bytes, list(queue.counts), world.core.life.live_bytes
+    extras = [message.extra for message in queue.backlog.next_messages()]
+    groups = [extra and (extra.group, extra.closes_group) for extra in extras]
     fold = world.fold()
     recorded = {
         sequence: (kept.fingerprint, kept.expires_at_ms, kept.due_at_ms, kept.priority, kept.flags, kept.notes)
@@ -113,6 +116,7 @@ def posted(address: str, sent: list[bytes], *, hot: bool, together: bool) -> tup
     return (
         outcomes,
         accounts,
+        groups,
         recorded,
         metas_of(world),
         windows,

@@ -67,7 +67,8 @@ _DESCRIPTORS: Final = (0x53, 0x80, 0x44, 0xA3, 0xB3)
 
 SHORT_DESCRIPTOR: Final = 0x53
 """The constructor (smallulong) of a section's descriptor, as nearly everybody writes it."""
-BINARY8, STRING8, BINARY32, STRING32, LIST8, MAP8, LIST32 = 0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1, 0xD0
+BINARY8, STRING8, BINARY32, STRING32 = 0xA0, 0xA1, 0xB0, 0xB1
+LIST8, MAP8, LIST32, MAP32 = 0xC0, 0xC1, 0xD0, 0xD1
 """Constructors (1.6) of what sections hold most often."""
 TIMESTAMP: Final = 0x83
 """The one constructor of a timestamp (1.6.17)."""

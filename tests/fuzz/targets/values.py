@@ -171,8 +171,9 @@ def posting(data: bytes) -> None:
     found = scan_sections(data)
     template = learn_template(long)
     if template is not None:
-        assert template.fits(data) and long.plain and (long.group, long.user_id) == (None, None)
+        assert template.fits(data) and long.plain and long.user_id is None
         assert (template.durable, template.priority) == (long.durable, long.priority)
+        assert (template.group_of(data), template.group_sequence) == (long.group, long.group_sequence)
         assert template.meta(b"q", data) == long.meta(b"q", data)
         assert template.body(data, 7, 1_000) == long.body(data, 7, 1_000)
     read_group(found)

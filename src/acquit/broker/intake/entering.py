@@ -281,18 +281,17 @@ def new_message(
     message = Message(sequence, queue, state, body, 0, flags, posting.priority, time_us, expires_at_ms, 0)
     if posting.last_value:
         message.need_extra().last_value = posting.last_value
-    if posting.group is not None:
-        note_group(message, posting)
+    note_group(message, posting.group, posting.group_sequence)
     if queue.asks_poster:
         message.need_extra().poster = posting.poster
     return message
 
 
-def note_group(message: Message, posting: Posting) -> None:
-    """Note its group, where its queue has such."""
-    if message.queue.policy.message_groups:
+def note_group(message: Message, group: str | None, group_sequence: int | None) -> None:
+    """Note its group, if it has one and its queue has such."""
+    if group is not None and message.queue.policy.message_groups:
         extra = message.need_extra()
-        extra.group, extra.closes_group = posting.group, posting.group_sequence == CLOSING
+        extra.group, extra.closes_group = group, group_sequence == CLOSING
 
 
 __all__ = ["Entering", "new_message", "note_group", "wanted_soon"]

@@ -202,9 +202,8 @@ class Poster:
                     offered.append(message)
                     answered.append(delivery)
                     volatile_bytes += size
-                if known is not template:
-                    if known.group is not None:
-                        note_group(message, known)
+                if known.marked:
+                    note_group(message, known.group_of(payload), known.group_sequence)
                     if known.identity is not None:
                         self._duplicates.entered(known.identity, message)
             except StoreFull:

@@ -10,9 +10,9 @@ in once, at posting. Everything else passes byte for byte.
     transferred       header  [da] [ma + sequence, posted-at]                properties .. footer
 
 **The short way.** Messages of one sender look alike. After one whole scan of a message with one body section, its
-`Template` remembers the octets before that section's length, but for those of its id and creation time; the next
-message that has them in their places, and whose one length accounts for its end, has the same meaning. Everything else
-takes `read_posting`, which gives the very same result.
+`Template` remembers the octets before that section's length, but for those of its id, creation time and group-id, and
+its application properties; the next message that has them in their places, and whose lengths account for its end, has
+the same meaning. Everything else takes `read_posting`, which gives the very same result.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from acquit.protocol.sections import (
     LIST8,
     LIST32,
     MAP8,
+    MAP32,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     SHORT_DESCRIPTOR,
@@ -303,6 +304,9 @@ class Posting:
         self.identity: Identity | None = None
         """Knowledge of its id, once that was looked up; None: it has none that counts."""
 
+    marked: Final = True
+    """Its group or its id may be to be noted."""
+
     @property
     def plain(self) -> bool:
         """True if it has no times: nothing about it asks for care but its id, if duplicates are told by that."""
@@ -311,6 +315,10 @@ class Posting:
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """Return what is kept of it, as `make_body` makes it. `payload` is the message."""
         return self.head + _ours(sequence, posted_ms) + payload[self.sections.bounds[PROPERTIES] :]
+
+    def group_of(self, payload: bytes) -> str | None:
+        """Return its group-id, as it is kept. `payload` is the message."""
+        return self.group
 
     def meta(self, address: bytes, payload: bytes, *, expires_at_ms: int = 0, due_at_ms: int = 0) -> bytes:
         """The plain fields of its record, where it is posted to this address."""
@@ -443,41 +451,63 @@ _DELIVERY: Final = b"x-opt-delivery-"
 
 
 _UINT32: Final = Struct(">I").unpack_from
+_TWO_UINT32: Final = Struct(">II").unpack_from
 _WIDE: Final = frozenset((0xB0, 0xB1))
 _LENGTHS: Final = _WIDE | {0xA0, 0xA1}
 
 
 class Template:
-    """Messages that are alike, octet for octet, but for a message id of one width, their creation time, and what is in
-    their one body section: all is known of them but the id itself."""
+    """Messages that are alike, octet for octet, but for a message id and a group-id of one width, their creation time,
+    their application properties and what is in their one body section: all is known of them but the ids themselves."""
 
     __slots__ = (
+        "_extras_head",
         "_meta",
         "_pack",
+        "body_head",
         "durable",
+        "group_at",
+        "group_end",
+        "group_sequence",
         "head",
         "id_at",
         "id_end",
         "length_at",
+        "marked",
         "more",
         "prefix",
         "priority",
         "rest_at",
         "wide",
+        "wide_map",
     )
-    group: Final = None
     identity: Final = None
 
-    def __init__(self, posting: Posting, alike: Sequence[tuple[int, bytes]], id_at: int, id_end: int) -> None:
+    def __init__(
+        self,
+        posting: Posting,
+        alike: Sequence[tuple[int, bytes]],
+        identity: tuple[int, int],
+        group: tuple[int, int],
+        body_head: bytes,
+    ) -> None:
         self.prefix = alike[0][1]
         """Everything up to the first octet that may be another, which is the body's length where there is no other."""
         self.more = tuple(alike[1:])
         """Octets that are alike behind that, and where they are."""
-        self.id_at = id_at
-        self.id_end = id_end
+        self.id_at, self.id_end = identity
+        self.group_at, self.group_end = group
+        self.group_sequence = posting.group_sequence
+        self.marked = bool(self.group_end)
+        self._extras_head = posting.extras[: len(posting.extras) - (self.group_end - self.group_at)]
+        """Extras up to the group-id."""
         at, octets = alike[-1]
         self.length_at = at + len(octets)
-        self.wide = octets[-1] in _WIDE
+        """Offset of the size of the application properties; where there are none, of the body's."""
+        self.wide_map = octets[-1] == MAP32
+        self.body_head = body_head
+        """The octets between the application properties and the body's size; b"" where there are none."""
+        self.wide = (body_head or octets)[-1] in _WIDE
         self.head = posting.head
         self._pack = Struct(f">{len(posting.head)}sQ{len(_BEFORE_POSTED_AT)}sq").pack
         self.rest_at = posting.sections.bounds[PROPERTIES]
@@ -497,14 +527,44 @@ class Template:
                     return False
         if self.id_end and not payload[self.id_at : self.id_end].isascii():
             return False
+        if self.group_end and not payload[self.group_at : self.group_end].isascii():
+            return False
         at = self.length_at
+        if self.body_head:
+            at = self._behind_map(payload)
+            if not at:
+                return False
         size = len(payload)
         if self.wide:
             return size >= at + 4 and size == at + 4 + _UINT32(payload, at)[0]
         return size > at and size == at + 1 + payload[at]
 
+    def _behind_map(self, payload: bytes) -> int:
+        """Return the offset of the body's size, behind application properties that mean nothing here: few enough to
+        count nowhere, and without an id to detect duplicates by. 0 for others."""
+        at = self.length_at
+        if len(payload) < at + 8:
+            return 0
+        if self.wide_map:
+            size, count = _TWO_UINT32(payload, at)
+            room, end = size - 4, at + 4 + size
+        else:
+            size, count = payload[at], payload[at + 1]
+            room, end = size - 1, at + 1 + size
+        if count > min(room, 2 * _TEMPLATE_ENTRIES_MAX) or not payload.startswith(self.body_head, end):
+            return 0
+        return end + len(self.body_head) if payload.find(_DUPLICATE_ID, at, end) < 0 else 0
+
+    def group_of(self, payload: bytes) -> str | None:
+        """`Posting.group_of` a message that fits."""
+        return payload[self.group_at : self.group_end].decode() if self.group_end else None
+
     def meta(self, address: bytes, payload: bytes) -> bytes:
         """`Posting.meta` of a message that fits."""
+        if self.group_end:
+            identity = b"s" + payload[self.id_at : self.id_end] if self.id_end else b""
+            extras = self._extras_head + payload[self.group_at : self.group_end]
+            return encode_posting_meta(address, identity, priority=self.priority, extras=extras)
         if self.id_end:
             return encode_posting_meta(address, b"s" + payload[self.id_at : self.id_end], priority=self.priority)
         if not self._meta:
@@ -521,7 +581,7 @@ def learn_template(posting: Posting) -> Template | None:
     sections = posting.sections
     payload, bounds = sections.payload, sections.bounds
     body_at = bounds[BODY]
-    if not posting.plain or posting.extras or posting.user_id is not None or body_at > _TEMPLATE_BYTES_MAX:
+    if not posting.plain or posting.user_id is not None:
         return None
     if len(payload) < body_at + 5 or payload[body_at + 1] != SHORT_DESCRIPTOR:
         return None
@@ -529,24 +589,32 @@ def learn_template(posting: Posting) -> Template | None:
         return None
     if any(count_entries(sections, rank) > _TEMPLATE_ENTRIES_MAX for rank in _MAPS):
         return None
-    identity, created = sections.property_spans(PropertyIndex.MESSAGE_ID, PropertyIndex.CREATION_TIME)
-    id_at = id_end = start = 0
-    alike = []
-    if identity is not None:
-        id_at, id_end = identity
-        if payload[id_at] != STRING8:
+    spans = sections.property_spans(PropertyIndex.MESSAGE_ID, PropertyIndex.CREATION_TIME, PropertyIndex.GROUP_ID)
+    start = 0
+    alike, others = [], []
+    for span, (code, head_bytes) in zip(spans, _SPANNED, strict=True):
+        if span is None:
+            others.append((0, 0))
+            continue
+        at, end = span[0] + head_bytes, span[1]
+        if payload[span[0]] != code:
             return None
-        id_at += 2
-        alike.append((0, payload[:id_at]))
-        start = id_end
-    if created is not None:
-        if payload[created[0]] != TIMESTAMP:
-            return None
-        alike.append((start, payload[start : created[0] + 1]))
-        start = created[1]
-    alike.append((start, payload[start : body_at + 4]))
-    template = Template(posting, alike, id_at, id_end)
+        others.append((at, end))
+        alike.append((start, payload[start:at]))
+        start = end
+    map_at = bounds[APPLICATION_PROPERTIES]
+    if map_at != body_at and payload[map_at + 1] != SHORT_DESCRIPTOR:
+        return None
+    alike.append((start, payload[start : map_at + 4]))
+    identity, _, group = others
+    if map_at > _TEMPLATE_BYTES_MAX or group[1] - group[0] > GROUP_KEPT_MAX:
+        return None
+    template = Template(posting, alike, identity, group, payload[body_at : body_at + 4] if map_at != body_at else b"")
     return template if template.fits(payload) else None
+
+
+_SPANNED: Final = ((STRING8, 2), (TIMESTAMP, 1), (STRING8, 2))
+"""The constructors of what may be others, and how many octets of each are alike."""
 
 
 class Templates:
@@ -595,7 +663,7 @@ def _header_of(payload: bytes) -> bytes:
 _WIDE_HEADER: Final = section_head(SectionCode.HEADER, LIST32)
 _TEMPLATES_MAX: Final = 32
 _TEMPLATE_BYTES_MAX: Final = 4_096
-"""Octets before a body that a template remembers: nobody counts them."""
+"""Octets that a template remembers, about: nobody counts them."""
 _TEMPLATE_ENTRIES_MAX: Final = 64
 """The least that `limits.message_entries_max` may be: what a template takes, no limit refuses (`check_cost`)."""
 _MISSES_MAX: Final = 64

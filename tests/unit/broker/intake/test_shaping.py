@@ -14,6 +14,7 @@ from acquit.broker.intake.shaping import (
     TIME_MAX_MS,
     Template,
     Templates,
+    check_cost,
     learn_template,
     make_body,
     make_plain_body,
@@ -173,9 +174,23 @@ messages = st.builds(
 )
 
 
-@given(messages, messages)
-def test_a_template_takes_only_what_it_understands(first: Message, second: Message) -> None:
+grouped = st.builds(
+    Message,
+    st.sampled_from([b"", b"x", b"y" * 300]),
+    message_id=st.sampled_from([None, "id-1", "id-2"]),
+    group_id=st.sampled_from([None, "g-1", "g-2", "g-é", "", "h" * 64, "h" * 65]),
+    group_sequence=st.sampled_from([None, None, 0, 0xFFFF_FFFF]),
+    application_properties=st.sampled_from(
+        [{}, {"k": 1}, {"k": "v" * 300}, {"k": "_AMQ_DUPL_ID"}, {"_AMQ_DUPL_ID": "d"}]
+        + [{f"k{number}": None for number in range(count)} for count in (64, 65)]
+    ),
+)
+
+
+@given(st.one_of(st.tuples(messages, messages), st.tuples(grouped, grouped)))
+def test_a_template_takes_only_what_it_understands(pair: tuple[Message, Message]) -> None:
     """If a message fits the template of another, reading it the long way gives what the template says."""
+    first, second = pair
     template = learn_template(read_posting(first.encode()))
     if template is None:
         return
@@ -185,12 +200,39 @@ def test_a_template_takes_only_what_it_understands(first: Message, second: Messa
         same(template, payload)
 
 
+@given(grouped, st.integers(0), st.integers(0, 255))
+def test_a_template_takes_no_octet_for_another(message: Message, at: int, octet: int) -> None:
+    payload = message.encode()
+    template = learn_template(read_posting(payload))
+    at %= len(payload)
+    changed = payload[:at] + bytes((octet,)) + payload[at + 1 :]
+    if template is not None and template.fits(changed):
+        same(template, changed)
+
+
+@pytest.mark.parametrize("value", ["another", "a" * 300, 5])
+def test_a_template_reads_groups_of_one_width_and_any_properties(value: object) -> None:
+    template = learn_template(
+        read_posting(Message(b"body", group_id="group-1", application_properties={"k": "v" * 300}).encode())
+    )
+    assert template is not None
+    for group, fits in (("group-1", True), ("group-2", True), ("group-10", False), ("groupé", False), (None, False)):
+        payload = Message(b"body", group_id=group, application_properties={"k": value, "l": "x" * 300}).encode()
+        assert template.fits(payload) is fits
+        if fits:
+            assert template.group_of(payload) == group
+            same(template, payload)
+
+
 def same(template: Template, payload: bytes) -> None:
     """The short way says what the long way says."""
     posting = read_posting(payload)
     assert posting.plain and (posting.user_id, posting.duplicate_id) == (None, b"")
     assert read_due_at(posting.sections, NOW_MS) == 0
-    assert (template.durable, template.priority, template.group) == (posting.durable, posting.priority, posting.group)
+    assert (template.durable, template.priority) == (posting.durable, posting.priority)
+    assert (template.group_of(payload), template.group_sequence) == (posting.group, posting.group_sequence)
+    assert posting.group is None or template.marked
+    check_cost(payload, 64, 2)
     assert template.meta(b"q", payload) == posting.meta(b"q", payload)
     assert template.body(payload, 3, NOW_MS) == posting.body(payload, 3, NOW_MS) == shape_body(payload, 3, NOW_MS)
 
@@ -262,12 +304,12 @@ def test_a_sender_whose_messages_fit_nothing_is_looked_at_seldom(monkeypatch: py
         Message(b"x", ttl_ms=5),
         Message(b"x", absolute_expiry_time=NOW_MS),
         Message(b"x", user_id=b"u"),
-        Message(b"x", group_id="g"),
+        Message(b"x", group_id="g" * 65),
         Message(b"x", message_id=5),
         Message(b"x", message_id="m", application_properties={"_AMQ_DUPL_ID": "d"}),
         Message(b"x", annotations={"x-opt-delivery-time": 5}),
         Message(Data([b"x", b"y"])),
-        Message(b"x", application_properties={"k": "v" * 5_000}),
+        Message(b"x", subject="s" * 5_000),
         Message(b"x", application_properties={f"k{number}": None for number in range(65)}),
         Message(b"x", application_properties={"k": "_AMQ_DUPL_ID", "_AMQ_DUPL_ID": None}),
     ],
