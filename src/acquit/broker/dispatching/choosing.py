@@ -390,7 +390,7 @@ class Choosing:
             assert interest is not None
             if interest.looked <= place and queue.aside.first_rank(interest.looked) < place:
                 continue  # what it has not looked at goes first
-            if self._too_large(pass_, consumer, message):
+            if consumer.body_bytes_max < len(message.body or b"") and self._too_large(pass_, consumer, message):
                 self._set_aside(queue, message, place, fields)
                 return
             if fields.accepted(interest):

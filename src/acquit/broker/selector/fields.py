@@ -113,6 +113,14 @@ _NESTED: Final = (0x00, 0x45)
 _UINT32: Final = struct.Struct(">I").unpack_from
 
 
+_FIXED: Final = {
+    form: (struct.Struct(f">x{layout}").unpack_from, struct.calcsize(f">x{layout}"))
+    for form, layout in {0x54: "b", 0x55: "b", 0x71: "i", 0x72: "f", 0x81: "q", 0x82: "d"}.items()
+}
+"""How the numbers are read that applications send most often, with their constructors: int, long, float, double."""
+_STRING8: Final = 0xA1
+
+
 class _Map:
     """A map section, walked as far as was needed."""
 
@@ -126,18 +134,25 @@ class _Map:
         self.left = count // 2
 
     def find(self, key: bytes) -> object:
+        payload, end = self.payload, self.end
         place = self.places.get(key)
         if place is None:
-            if not self.left or self.payload.find(key, self.at, self.end) < 0:
+            if not self.left or payload.find(key, self.at, end) < 0:
                 return None
             place = self._walk(key)
             if not place:
                 return None
-        payload = self.payload
-        if payload[place] in _NESTED or payload[place] >= 0xC0:
+        form = payload[place]
+        number = _FIXED.get(form)
+        if number is not None:
+            return number[0](payload, place)[0] if place + number[1] <= end else None
+        if form == _STRING8:
+            after = place + 2 + payload[place + 1]
+            return payload[place + 2 : after].decode() if after <= end else None
+        if form in _NESTED or form >= 0xC0:
             return OPAQUE
-        value, after = d.READERS[payload[place]](payload, place + 1, d.FLAT)
-        if after > self.end:
+        value, after = d.READERS[form](payload, place + 1, d.FLAT)
+        if after > end:
             return None
         return plain(value)
 
@@ -199,30 +214,38 @@ class _EncodedFields(Fields):
 
     def property_value(self, index: int) -> object:
         """The field of the properties at an index, as it was sent."""
-        payload, (start, end) = self._section(SectionCode.PROPERTIES)
+        start, end = self._section(SectionCode.PROPERTIES)
         if not end:
             return None
-        return Sections(payload, [0, 0, 0, start, end], 0).property_values(index)[0]
+        assert self._payload is not None
+        return Sections(self._payload, [0, 0, 0, start, end], 0).property_values(index)[0]
 
     def _map_value(self, code: int, name: str) -> object:
         section = self._maps.get(code)
         if section is None:
-            payload, (start, end) = self._section(code)
-            section = self._maps[code] = _Map(payload, start + 3) if end else _NO_MAP
+            start, end = self._section(code)
+            section = _NO_MAP
+            if end:
+                assert self._payload is not None
+                section = _Map(self._payload, start + 3)
+            self._maps[code] = section
         return section.find(name.encode())
 
-    def _section(self, code: int) -> tuple[bytes, tuple[int, int]]:
-        """The sections, and where one of them is in them: (0, 0) if it is not."""
-        if self._places is None:
+    def _section(self, code: int) -> tuple[int, int]:
+        """Where a section is in the payload: (0, 0) if it is not."""
+        places = self._places
+        if places is None:
             assert self._payload is not None, "the body must be in memory where a selector needs it"
             self._places = {}
             places = _places_in(self._payload)
             if places is None:
                 self._payload = _plainly_described(self._payload)
-                places = _places_in(self._payload)
-            self._places = places or {}
-        assert self._payload is not None
-        return self._payload, self._places.get(code, (0, 0))
+                places = _places_in(self._payload) or {}
+            self._places = places
+        return places.get(code, _NOWHERE)
+
+
+_LAST_CODE: Final = int(SectionCode.APPLICATION_PROPERTIES)
 
 
 def _places_in(payload: bytes) -> dict[int, tuple[int, int]] | None:
@@ -235,7 +258,7 @@ def _places_in(payload: bytes) -> dict[int, tuple[int, int]] | None:
         if payload[offset] or payload[offset + 1] != SHORT_DESCRIPTOR:
             return None
         code = payload[offset + 2]
-        if code > SectionCode.APPLICATION_PROPERTIES:
+        if code > _LAST_CODE:
             break
         form = payload[offset + 3]
         if form == 0xC1 or form == 0xC0:
@@ -267,6 +290,7 @@ _RANKS: Final = (
     (APPLICATION_PROPERTIES, SectionCode.APPLICATION_PROPERTIES),
 )
 _NO_MAP: Final = _Map(b"\xc1\x01\x00", 0)
+_NOWHERE: Final = (0, 0)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

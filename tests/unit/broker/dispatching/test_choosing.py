@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
+from acquit.broker.dispatching import choosing
 from acquit.broker.dispatching import consumers as interest_module
 from acquit.broker.dispatching.choosing import barrier_of
 from acquit.broker.dispatching.consumers import AHEAD_MAX, Interest
+from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.memory import Reads
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
 from acquit.broker.selector import Fields
+from acquit.ledger.fold import Fold
+from acquit.ledger.records import RecordKind
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World, durable
+from acquit.store.recovery import open_store
+from tests.support.broker_world import DATA, SMALL, Client, World, after_kill, durable
+from tests.support.raw_journal import Gathered
 
 
 def numbered(count: int, *, kind: str = "volatile", start: int = 0) -> list[Message]:
@@ -554,6 +560,8 @@ class Walk:
                     durable=self.durable,
                     priority=priority,
                     ttl_ms=self.random.choice((None, None, 300)),
+                    group_id=self.random.choice((None, "a", "b", "c")) if self.kind == "grouped" else None,
+                    group_sequence=self.random.choice((None, None, None, CLOSING)),
                     application_properties=fact,
                 )
             )
@@ -604,12 +612,16 @@ class Walk:
         if self.random.random() < 0.2:
             self.world.purge("q", None)
 
-    def step(self) -> None:
-        before = {link: len(self.client.received.get(link, [])) for link in self.links}
+    def operate(self) -> Callable[[], None]:
         often = (self.post, self.post, self.grant, self.grant, self.give_back)
         operation = self.random.choice((*often, self.attach, self.detach, self.wait, self.purge))
         operation()
         self.world.settle()
+        return operation
+
+    def step(self) -> None:
+        before = {link: len(self.client.received.get(link, [])) for link in self.links}
+        operation = self.operate()
         waiting = [number_of(message) for message in self.available()]
         for link, selector in self.links.items():
             new = [int(body) for body in self.client.bodies(link)[before.get(link, 0) :]]  # type: ignore[call-overload]
@@ -653,6 +665,38 @@ def test_a_random_walk_keeps_to_the_order_and_leaves_nobody_waiting(kind: str, s
     for _ in range(120):
         walk.step()
     walk.world.check_journal()
+
+
+def told(walk: Walk) -> tuple[object, ...]:
+    """What each link was sent, and what the broker counts and records."""
+    gathered = Gathered()
+    open_store(DATA, SMALL, gathered, Fold().digest, replayed=lambda report: None, disk=after_kill(walk.world.disk))
+    received = {link.name: [one.payload for one in its] for link, its in walk.client.received.items()}
+    tally = walk.queue.tally
+    return (
+        received,
+        {link.name: (link.credit, link.delivery_count) for link in walk.client.received},
+        {consumer.link_name: (consumer.held, consumer.tag, consumer.stamp) for consumer in walk.queue.consumers},
+        [message.sequence for message in walk.available()],
+        (walk.queue.counts, walk.queue.acquired, walk.queue.memory_bytes, tally.redelivered, tally.in_queue.counts),
+        [(one.kind, one.meta, one.payload) for one in gathered.records if one.kind != RecordKind.START],
+    )
+
+
+@pytest.mark.parametrize("kind", ["volatile", "durable", "paged", "bounded", "alike", "narrow", "grouped"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_sent_together_is_what_is_sent_one_by_one(
+    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = Walk(seed, kind)
+    for _ in range(80):
+        together.operate()
+    monkeypatch.setattr(choosing, "_FRAME_HEAD_MAX", 1 << 32)  # each message may need more than a frame
+    alone = Walk(seed, kind)
+    for _ in range(80):
+        alone.operate()
+    assert together.posted == alone.posted > 0
+    assert told(together) == told(alone)
 
 
 # -- what a session takes ----------------------------------------------------------------------------------------------
