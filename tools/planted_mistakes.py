@@ -212,8 +212,8 @@ MISTAKES: tuple[Planted, ...] = (
         "barrier ignored on the second dispatch path",
         "where redelivery blocks its queue, nothing behind a message that waits for another attempt is handed out",
         "broker/dispatching/choosing.py",
-        "                stop = not pass_.goes_on() or place >= barrier\n",
-        "                stop = not pass_.goes_on()\n",
+        "                stop = self.looks <= 0 or not pass_.goes_on() or place >= barrier\n",
+        "                stop = self.looks <= 0 or not pass_.goes_on()\n",
     ),
     _one(
         "mark behind what is handed out",

@@ -106,7 +106,7 @@ class SessionBase(SessionDeliveries):
 
     @property
     def room(self) -> int:
-        """How many deliveries of one frame each it has room for; none where that is not above 0."""
+        """Deliveries of one frame each that it has room for; none where that is not above 0."""
         return min(self.remote_incoming_window, self.unsettled_max - len(self.outgoing))
 
     def write(self, performative: Performative) -> None:

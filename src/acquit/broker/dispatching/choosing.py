@@ -80,9 +80,9 @@ class _Pass:
         self._queue = queue
         self._sending = sending
         self.batches: dict[Consumer, list[Message]] = {}
-        """What each was given and sent: recorded together, at the end."""
+        """Messages that each was given and sent: recorded together, at the end."""
         self._unsent: dict[Consumer, list[Message]] = {}
-        """What each was given since then."""
+        """Messages that each was given since then."""
         self._rooms: dict[SessionBase, int] = {}
         """Deliveries that their sessions take after that."""
         self.fronts: dict[Interest, Consumer] = {}

@@ -305,7 +305,7 @@ class Posting:
         """Knowledge of its id, once that was looked up; None: it has none that counts."""
 
     marked: Final = True
-    """Its group or its id may be to be noted."""
+    """True: the group or the id may have to be noted."""
 
     @property
     def plain(self) -> bool:

@@ -117,7 +117,7 @@ _FIXED: Final = {
     form: (struct.Struct(f">x{layout}").unpack_from, struct.calcsize(f">x{layout}"))
     for form, layout in {0x54: "b", 0x55: "b", 0x71: "i", 0x72: "f", 0x81: "q", 0x82: "d"}.items()
 }
-"""How the numbers are read that applications send most often, with their constructors: int, long, float, double."""
+"""Readers of the numbers that applications send most often, and the octets of each: int, long, float, double."""
 _STRING8: Final = 0xA1
 
 
@@ -232,7 +232,7 @@ class _EncodedFields(Fields):
         return section.find(name.encode())
 
     def _section(self, code: int) -> tuple[int, int]:
-        """Where a section is in the payload: (0, 0) if it is not."""
+        """Return where a section is in the payload: (0, 0) if it is not."""
         places = self._places
         if places is None:
             assert self._payload is not None, "the body must be in memory where a selector needs it"
