@@ -9,7 +9,7 @@ import pytest
 
 from acquit.broker.dispatching import choosing
 from acquit.broker.dispatching import consumers as interest_module
-from acquit.broker.dispatching.choosing import barrier_of
+from acquit.broker.dispatching.choosing import LOOKS_MAX, barrier_of
 from acquit.broker.dispatching.consumers import AHEAD_MAX, Interest
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.memory import Reads
@@ -789,3 +789,39 @@ def test_laborious_selectors_have_a_few_messages_a_turn(where: str, monkeypatch:
     assert max(counts) <= 3
     world.settle()
     assert got(client, late) == [5] * 40
+
+
+@pytest.mark.parametrize(
+    ("where", "selected", "messages"),
+    [("in the backlog", "n % 10 = {0} - 1", LOOKS_MAX), ("in the backlog", "n = -{0}", 10), ("aside", "n = -{0}", 10)],
+    ids=["each judged once", "each judged by all", "aside"],
+)
+def test_a_turn_ends_when_so_much_was_judged(
+    where: str, selected: str, messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many messages as are judged by few interests, and few of those that all of them judge."""
+    world = World()
+    client = world.client()
+    if where == "aside":
+        client.receiver("q", "nobody", selector="n = -99", credit=1)
+    client.post_all(client.sender("q"), *numbered(1_000))
+    links = [client.receiver("q", f"{number}", selector=selected.format(number + 1)) for number in range(10)]
+    world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert bool(queue.aside) is (where == "aside")
+    for link in links:
+        link.grant(1_000)
+    events = client.server.receive_data(client.engine.data_to_send(), world.now_s)
+    judgements = Judgements(monkeypatch)
+    world.core.handle(client.peer, events, world.now_us)
+    counts, placed = [], []
+    more = True
+    while more:
+        judgements.count, before = 0, queue.backlog.count
+        more = world.core.turn(world.now_us)
+        counts.append(judgements.count)
+        placed.append(before - queue.backlog.count)
+    assert max(counts) <= LOOKS_MAX + 11
+    assert sum(counts) >= (1_000 if selected.startswith("n %") else 10_000)
+    if where != "aside":
+        assert messages // 2 <= max(placed) <= 3 * messages
