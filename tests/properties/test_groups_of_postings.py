@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from acquit.broker.intake.posting import Poster
@@ -124,6 +124,7 @@ def posted(address: str, sent: list[bytes], *, hot: bool, together: bool) -> tup
     )
 
 
+@example("narrow", [Message(b"x").encode()] * 3, True)
 @given(st.sampled_from(ADDRESSES), st.lists(payloads, min_size=2, max_size=12), st.booleans())
 def test_the_hot_path_is_equal_to_the_careful_one(address: str, sent: list[bytes], together: bool) -> None:
     careful = posted(address, sent, hot=False, together=False)

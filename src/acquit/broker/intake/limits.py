@@ -65,18 +65,18 @@ class Pausable(Protocol):
 class Room:
     """What one queue may still take in this turn, if nothing is displaced."""
 
-    __slots__ = ("durable", "messages", "volatile")
+    __slots__ = ("bytes", "durable", "messages", "volatile")
 
     def __init__(self, queue: Queue, memory: Memory) -> None:
         policy = queue.policy
-        self.messages = whole = UNLIMITED
+        self.messages = self.bytes = UNLIMITED
         if policy.full_policy in REFUSING:
             if policy.messages_max:
                 self.messages = policy.messages_max - queue.live - queue.held
             if policy.bytes_max:
-                whole = policy.bytes_max - queue.bytes - queue.held_bytes
-        self.durable = min(whole, memory.room(queue, volatile=False))
-        self.volatile = min(whole, memory.room(queue, volatile=True))
+                self.bytes = policy.bytes_max - queue.bytes - queue.held_bytes
+        self.durable = memory.room(queue, volatile=False)
+        self.volatile = memory.room(queue, volatile=True)
 
 
 REFUSING: Final = frozenset(("block", "reject"))
@@ -87,7 +87,7 @@ def admit(queue: Queue, memory: Memory, cost_bytes: int, *, durable: bool) -> No
     """Raise Refused unless the queue takes one more message: it has room, and is not paused."""
     check_paused(queue)
     room = Room(queue, memory)
-    bytes_left = room.durable if durable else room.volatile
+    bytes_left = min(room.bytes, room.durable if durable else room.volatile)
     policy = queue.policy
     if policy.bytes_max and policy.full_policy == "drop-oldest" and cost_bytes - OVERHEAD_BYTES > policy.bytes_max:
         bytes_left = 0  # larger than all that may be there

@@ -177,10 +177,11 @@ class Poster:
                 known = posting
             durable, priority = known.durable, known.priority
             cost = size + OVERHEAD_BYTES
-            if room.messages < 1 or (room.durable if durable else room.volatile) < cost:
+            if room.messages < 1 or room.bytes < cost or (room.durable if durable else room.volatile) < cost:
                 refused.append(delivery)
                 continue
             room.messages -= 1
+            room.bytes -= size
             room.durable -= cost
             room.volatile -= cost
             try:
@@ -408,7 +409,7 @@ class Poster:
         room = Room(queue, self._memory)
         # An id is in the message and beside it.
         record_bytes = 2 * sum(sizes) + (len(sizes) + 8) * (RECORD_BYTES + len(queue.address) * 4)
-        if room.messages < len(sizes) or room.durable < cost or scribe.recorder.room_bytes <= record_bytes:
+        if room.messages < len(sizes) or min(room.bytes, room.durable) < cost or scribe.recorder.room_bytes <= record_bytes:
             return False, False
         return True, room.volatile >= cost
 
