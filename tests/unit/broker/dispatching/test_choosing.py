@@ -561,7 +561,7 @@ class Walk:
                     priority=priority,
                     ttl_ms=self.random.choice((None, None, 300)),
                     group_id=self.random.choice((None, "a", "b", "c")) if self.kind == "grouped" else None,
-                    group_sequence=self.random.choice((None, None, None, CLOSING)),
+                    group_sequence=self.random.choice((None, None, CLOSING)) if self.kind == "grouped" else None,
                     application_properties=fact,
                 )
             )
@@ -703,18 +703,42 @@ def test_what_is_sent_together_is_what_is_sent_one_by_one(
 
 
 @pytest.mark.parametrize("window", range(2, 9))
-@pytest.mark.parametrize("body_bytes", [10, 700, 1_300], ids=["one frame", "two", "three"])
-def test_links_of_one_session_share_its_window(window: int, body_bytes: int) -> None:
+@pytest.mark.parametrize(
+    "sizes",
+    [[10], [370], [400], [700], [1_300], [10, 10, 1_300, 10]],
+    ids=["one frame", "just one", "just two", "two", "three", "one or three"],
+)
+def test_links_of_one_session_share_its_window(window: int, sizes: list[int]) -> None:
     world = World()
     client = world.client(max_frame_size=512, window=window)
     links = [client.receiver("q", f"n{rest}", selector=f"n % 3 = {rest}", credit=100) for rest in range(3)]
-    bodies = [b"%d" % number + bytes(body_bytes) for number in range(30)]
+    bodies = [b"%d" % number + bytes(sizes[number % len(sizes)]) for number in range(30)]
     other = world.client("other")
     sent = [Message(body, application_properties={"n": number}) for number, body in enumerate(bodies)]
     other.post_all(other.sender("q"), *sent)
     world.settle()
     assert [client.bodies(link) for link in links] == [bodies[rest::3] for rest in range(3)]
     assert other.ended is client.ended is None
+
+
+def test_what_was_given_counts_as_output_before_another_is_asked() -> None:
+    """The peer takes four of these messages: a fifth consumer is not asked before they are written."""
+    world = World(BrokerOptions(connection=ConnectionLimits(output_bytes_max=32_768)))
+    client = world.client(max_frame_size=16_384)
+    client.post_all(
+        client.sender("q"),
+        *(Message(bytes(10_000), application_properties={"n": number}) for number in range(8)),
+    )
+    links = [client.receiver("q", f"{number}", selector="n >= 0", credit=0) for number in range(8)]
+    world.settle()
+    for link in links:
+        link.grant(1)
+    events = client.server.receive_data(client.engine.data_to_send(), world.now_s)
+    world.core.handle(client.peer, events, world.now_us)
+    world.core.turn(world.now_us)
+    assert world.core.queues.by_name["q"].acquired == 4
+    world.settle()
+    assert [len(client.bodies(link)) for link in links] == [1] * 8
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,32 @@ def test_a_template_takes_no_octet_for_another(message: Message, at: int, octet:
         same(template, changed)
 
 
+BODY = b"\x00\x53\x75\xa0\x01x"
+
+
+def with_properties(octets: bytes) -> bytes:
+    """A message with application properties of these octets."""
+    return b"\x00\x53\x74" + octets + BODY
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_template_takes_no_properties_that_the_long_way_refuses_or_counts(wide: bool) -> None:
+    def properties(size: int, count: int, octets: bytes) -> bytes:
+        width = 4 if wide else 1
+        head = b"\xd1" if wide else b"\xc1"
+        return with_properties(head + (size + width).to_bytes(width) + count.to_bytes(width) + octets)
+
+    template = learn_template(read_posting(properties(4, 2, b"\xa1\x01k\x40")))
+    assert template is not None
+    for entries, fits in ((0, True), (1, True), (64, True), (65, False)):
+        octets = b"\xa1\x00\x40" * entries
+        assert template.fits(properties(len(octets), 2 * entries, octets)) is fits
+    assert not template.fits(properties(1, 2, b"\x40")), "two items in one octet"
+    assert not template.fits(properties(-1, 0, b"")[:-7] + BODY), "a size that leaves no room for the count"
+    assert not template.fits(properties(4, 2, b"\xa1\x01k\x40").replace(BODY, b"\x00\x53\x77\xa0\x01x"))
+    assert not template.fits(properties(20, 2, b"\xa1\x0c_AMQ_DUPL_ID\xa1\x04same"))
+
+
 @pytest.mark.parametrize("value", ["another", "a" * 300, 5])
 def test_a_template_reads_groups_of_one_width_and_any_properties(value: object) -> None:
     template = learn_template(
