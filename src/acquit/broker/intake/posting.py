@@ -409,7 +409,9 @@ class Poster:
         room = Room(queue, self._memory)
         # An id is in the message and beside it.
         record_bytes = 2 * sum(sizes) + (len(sizes) + 8) * (RECORD_BYTES + len(queue.address) * 4)
-        if room.messages < len(sizes) or min(room.bytes, room.durable) < cost or scribe.recorder.room_bytes <= record_bytes:
+        if room.messages < len(sizes) or room.bytes < cost or room.durable < cost:
+            return False, False
+        if scribe.recorder.room_bytes <= record_bytes:
             return False, False
         return True, room.volatile >= cost
 
