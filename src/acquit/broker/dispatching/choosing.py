@@ -56,9 +56,9 @@ _FRAME_HEAD_MAX: Final = 128
 class _Pass:
     """One pass over the consumers of a queue that wait: from each interest one is in front, with room.
 
-    What a consumer is given is sent together, later, while each message takes one frame and no more is given than link
-    and session take. Where it is not certain what a message takes, where it was the last there was room for, and before
-    another consumer is asked for its room, all is sent: so what is known of their room is true.
+    Messages that a consumer is given are sent together, later; no more are given than link and session take. After one
+    that may need several frames (the rest of which must be written before its link takes another), after the last that
+    there was room for, and before another consumer is asked for its room, all are sent: what is known of it is true.
     """
 
     __slots__ = (
@@ -164,8 +164,6 @@ class _Pass:
         session = link.session
         assert body is not None
         large = len(body) > session.connection.frame_size_max - _FRAME_HEAD_MAX
-        if large:
-            self.send()
         messages = self._unsent.get(consumer)
         if messages is None:
             messages = self._unsent[consumer] = []
