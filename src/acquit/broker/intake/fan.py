@@ -60,8 +60,9 @@ class Fan:
         self._branches = {queue: _Branch(queue, told_durable=durable, alone=len(queues) == 1) for queue in queues}
         rooms = [(Room(queue, life.memory), durable and queue.durable) for queue in queues]
         self._messages_left = min(room.messages for room, _ in rooms)
-        self._bytes_left = min(room.durable if recorded else room.volatile for room, recorded in rooms)
-        """Bytes of the queue that has the least room."""
+        self._bytes_left = min(room.bytes for room, _ in rooms)
+        self._room_left = min(room.durable if recorded else room.volatile for room, recorded in rooms)
+        """Bytes of memory of the queue that has the least room."""
         self._memory_left = life.memory.left
 
     def add(self, delivery: Delivery, known: Template | Posting, queues: Iterable[Queue]) -> Message | None:
@@ -71,7 +72,9 @@ class Fan:
         payload = delivery.payload
         size = len(payload)
         cost = size + OVERHEAD_BYTES
-        if self._messages_left < 1 or self._bytes_left < cost or self._memory_left < cost * len(branches):
+        if self._messages_left < 1 or min(self._bytes_left, self._room_left) < cost:
+            return None
+        if self._memory_left < cost * len(branches):
             return None
         scribe = self._scribe
         time_us, priority, body_of = scribe.time_us, known.priority, known.body
@@ -100,11 +103,13 @@ class Fan:
                 live[message.sequence] = message
                 entered(message.position)
             self._life.live_bytes += size
-        if known.group is not None:
+        if known.marked:
+            group = known.group_of(payload)
             for message in messages:
-                note_group(message, known)
+                note_group(message, group, known.group_sequence)
         self._messages_left -= 1
-        self._bytes_left -= cost
+        self._bytes_left -= size
+        self._room_left -= cost
         self._memory_left -= cost * len(branches)
         self.payload_bytes += size
         self.deliveries.append(delivery)
