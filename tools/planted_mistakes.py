@@ -322,9 +322,9 @@ MISTAKES: tuple[Planted, ...] = (
         "rollback that posts",
         "what a transaction that was rolled back posted is nowhere",
         "broker/transact/transactions.py",
-        "        for held in transaction.postings:\n            self.postings.roll_back(held)\n",
-        "        for held in transaction.postings:\n            self.postings.roll_back(held)\n"
-        "            held.arrival.delivery.remote_state = None\n            self._poster.enter_all(held.arrival)\n",
+        "        self.postings.roll_back(transaction)\n",
+        "        for lot in self.postings.lots(transaction):\n            self.postings.enter(lot)\n"
+        "            self._entering.available(lot.messages)\n",
     ),
     # -- the store -----------------------------------------------------------------------------------------------------
     _one(

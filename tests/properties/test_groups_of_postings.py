@@ -1,8 +1,13 @@
-"""What arrives becomes what it becomes on the careful path: the hot path of postings is equal to it."""
+"""What arrives becomes what it becomes on the careful path: the hot paths of postings, outside of transactions and
+within, are equal to it."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
+from itertools import count
+from operator import attrgetter
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -11,9 +16,11 @@ from hypothesis import strategies as st
 from acquit.broker.intake.posting import Poster
 from acquit.broker.links.endpoints import Producer
 from acquit.broker.message import COPY
-from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
+from acquit.broker.transact.transactions import Transactions
 from acquit.ledger.fold import Fold
 from acquit.ledger.records import RecordKind
+from acquit.protocol.definitions import Accepted, RcvSettleMode, Rejected, Released, TransactionalState
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
@@ -23,6 +30,7 @@ from acquit.store.recovery import open_store
 from tests.support.broker_world import DATA, SMALL, START_US, Client, World, after_kill
 from tests.support.raw_journal import Gathered
 from tests.support.raw_payloads import with_creation_time
+from tests.support.transacting import Controller
 
 OPTIONS = BrokerOptions(
     address=(
@@ -35,7 +43,8 @@ OPTIONS = BrokerOptions(
         AddressRule("bounded", {"ttl_ms_max": 60_000}),
         AddressRule("latest", {"last_value": True, "last_value_key": "k"}),
         AddressRule("newest", {"bytes_max": 200, "full_policy": "drop-oldest"}),
-    )
+    ),
+    transactions=TransactionLimits(postings_max=9, bytes_max=1_500),
 )
 ADDRESSES = ["q", "q", "q", "small", "narrow", "ids", "careless", "passing", "bounded", "latest", "newest"]
 NOW_MS = START_US // 1000
@@ -74,7 +83,7 @@ def one_by_one(poster: Poster, producer: Producer, deliveries: Iterable[Delivery
 
 
 def records_of(world: World) -> list[Record]:
-    """What is in the journal."""
+    """All that is in the journal."""
     gathered, digest = Gathered(), Fold().digest
     open_store(DATA, SMALL, gathered, digest, replayed=lambda report: None, disk=after_kill(world.disk))
     return gathered.records
@@ -124,7 +133,7 @@ def posted(address: str, sent: list[bytes], *, hot: bool, together: bool) -> tup
     )
 
 
-@example("narrow", [Message(b"x").encode()] * 3, True)
+@example("narrow", [Message(b"x").encode()] * 4, True)
 @given(st.sampled_from(ADDRESSES), st.lists(payloads, min_size=2, max_size=12), st.booleans())
 def test_the_hot_path_is_equal_to_the_careful_one(address: str, sent: list[bytes], together: bool) -> None:
     careful = posted(address, sent, hot=False, together=False)
@@ -243,3 +252,166 @@ def test_the_hot_path_of_topics_is_equal_to_the_careful_one(
 ) -> None:
     careful = copied(topic, asked, sent, hot=False, together=together)
     assert copied(topic, asked, sent, hot=True, together=together) == careful
+
+
+# -- in transactions ---------------------------------------------------------------------------------------------------
+
+
+class Sent(NamedTuple):
+    """One posting of several that arrive together."""
+
+    payload: bytes
+    transaction: int
+    """0 or 1; 2: none."""
+    settled: bool
+
+
+class Step(NamedTuple):
+    """Something that a client does, or an operator."""
+
+    verb: str
+    address: str
+    transaction: int
+    sent: list[Sent]
+
+
+VERBS = ["post"] * 9 + ["commit"] * 5 + ["retire"] * 2 + ["roll back", "subscribe", "watch", "pause", "purge", "sync"]
+sent = st.builds(Sent, payloads, st.sampled_from([0, 0, 0, 0, 0, 1, 2]), st.sampled_from([False] * 5 + [True]))
+alike = st.builds(
+    lambda one, durable, times: [
+        Sent(Message(b"x" * size, durable=durable, message_id=f"{size:>4}").encode(), one, False) for size in times
+    ],
+    st.sampled_from([0, 0, 1]),
+    st.booleans(),
+    st.lists(st.integers(0, 200), min_size=2, max_size=6),
+)
+steps = st.builds(
+    Step,
+    st.sampled_from(VERBS),
+    st.sampled_from(["q", "q", "q", "careless", "careless", "ids", "small", "narrow", "news"]),
+    st.sampled_from([0, 0, 0, 1]),
+    st.one_of(st.lists(sent, min_size=1, max_size=8), alike, alike),
+)
+NOT_COMPARED = {RecordKind.START, RecordKind.DISPATCHED}
+"""A run has a random name. A mark goes further than it must: how far, depends on which of a group asked for it."""
+
+
+QUEUE_FIGURES = "live", "pending", "acquired", "bytes", "memory_bytes", "held", "held_bytes"
+
+
+class Stage:
+    """One broker, a client that has two transactions, and another that consumes."""
+
+    def __init__(self) -> None:
+        self.world = world = World(OPTIONS)
+        self.client = world.client("poster")
+        self.controller = Controller(self.client)
+        self.transactions = [self.controller.declare(), self.controller.declare()]
+        self.senders = {
+            name: self.client.sender(name, f"to-{name}", rcv_settle_mode=RcvSettleMode(name == "careless"))
+            for name in dict.fromkeys(ADDRESSES)
+        }
+        self.senders["news"] = self.client.publisher("news", "to-news")
+        self.receivers = {name: self.client.receiver(name, f"from-{name}", credit=3) for name in ("q", "small")}
+        self.deliveries: list[Delivery] = []
+        self.links = 0
+        self.said: list[object] = []
+        """What the broker was like after each step."""
+        world.settle()
+
+    def perform(self, step: Step, *, together: bool) -> None:
+        world, client, controller = self.world, self.client, self.controller
+        verb, address, one, sent = step
+        name = address if address in world.core.queues.by_name else "q"
+        if verb == "post":
+            self.post(address, sent, together=together)
+        elif verb == "retire":
+            for receiver in self.receivers.values():
+                for at, delivery in enumerate(client.held(receiver)):
+                    outcome = (Accepted(), Accepted(), Released(), Rejected())[at % 4]
+                    controller.retire(self.transactions[one], delivery, outcome=outcome, settled=one == 0)
+                receiver.grant(3)
+        elif verb in ("commit", "roll back"):
+            self.deliveries.append(controller.discharge(self.transactions[one], fail=verb != "commit"))
+            self.transactions[one] = controller.declare()
+        elif verb == "subscribe":
+            client.subscriber("news", f"subscriber-{self.links}", durable=self.links % 2 == 0, credit=0)
+        elif verb == "watch":
+            client.receiver(name, f"watch-{self.links}", no_local=True, credit=5)
+        elif verb == "pause":
+            queue = world.core.queues.by_name[name]
+            world.core.administration.pause(name, "none" if queue.producers_paused else "producers", None)
+        elif verb == "purge":
+            world.purge(name)
+        else:
+            world.settle()
+        self.links += 1
+        world.carry()
+        world.check()
+        self.look()
+
+    def post(self, address: str, postings: list[Sent], *, together: bool) -> None:
+        sender = self.senders[address]
+        for payload, one, settled in postings:
+            if not sender.sendable:
+                return
+            self.client.tags += 1
+            state = TransactionalState(self.transactions[one]) if one < 2 else None
+            self.deliveries.append(
+                sender.send(self.client.tags.to_bytes(4, "big"), payload, settled=settled, state=state)
+            )
+            if not together:
+                self.world.carry()
+
+    def look(self) -> None:
+        core = self.world.core
+        held = core.transactions.postings
+        self.said.append(
+            [
+                (attrgetter(*QUEUE_FIGURES)(node), list(node.counts), list(node.volatile))
+                for node in core.queues.by_name.values()
+            ]
+        )
+        self.said.append((core.memory.bytes, core.holdings.live_bytes, core.holdings.live_count))
+        self.said.append((held.memory_bytes, held.durable_bytes, sorted(held.durable)))
+        self.said.append([(one.bytes, len(one.postings), one.failed) for one in core.transactions])
+        self.said.append([core.holdings.live(sequence) for sequence in core.holdings.sequences()])
+        extras = [message.extra for queue in core.queues.by_name.values() for message in queue.backlog.next_messages()]
+        self.said.append([extra and (extra.group, extra.closes_group, extra.poster) for extra in extras])
+
+    def end(self, how: str) -> None:
+        if how == "lose":
+            self.client.lose()
+        if how != "crash":
+            self.world.settle()
+            self.world.check_journal()
+        self.said.append([self.client.answers.get(delivery) for delivery in self.deliveries])
+        self.said.append([link.name for link in self.client.detached])
+        records = [record for record in records_of(self.world) if record.kind not in NOT_COMPARED]
+        self.said.append([(one.kind, one.event, one.meta, one.payload) for one in records])
+        self.world = self.world.crash() if how == "crash" else self.world
+        fold = self.world.fold()
+        self.said.append({name: list(window) for name, window in fold.table.windows.by_address.items()})
+        reader = self.world.client("reader")
+        links = [reader.receiver(name, f"all-{name}", credit=100) for name in self.world.core.queues.by_name]
+        self.world.settle()
+        self.said.append([[one.payload for one in reader.received.get(link, [])] for link in links])
+
+
+def transacted(script: list[Step], ending: str, *, hot: bool, together: bool) -> list[object]:
+    """What a broker says of this, keeps of it and hands out."""
+    with pytest.MonkeyPatch.context() as patch:
+        numbers = count(1)
+        patch.setattr(secrets, "token_bytes", lambda size: next(numbers).to_bytes(size, "big"))
+        if not hot:
+            patch.setattr(Transactions, "run", lambda *_: None)
+        stage = Stage()
+        for step in script:
+            stage.perform(step, together=together)
+        stage.end(ending)
+    return stage.said
+
+
+@given(st.lists(steps, min_size=4, max_size=12), st.sampled_from(["settle", "lose", "crash"]))
+def test_postings_of_transactions_as_well(script: list[Step], ending: str) -> None:
+    assert transacted(script, ending, hot=True, together=True) == transacted(script, ending, hot=False, together=True)

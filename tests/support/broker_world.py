@@ -17,6 +17,7 @@ from acquit.broker.core import Core
 from acquit.broker.links.peers import Peer
 from acquit.broker.message import COPY, OBJECT_BYTES
 from acquit.broker.options import BrokerOptions
+from acquit.broker.queue import NodeState
 from acquit.errors import StoreFull
 from acquit.ledger.checkpoint import Checkpointer
 from acquit.ledger.fold import Fold
@@ -483,6 +484,9 @@ def check_accounts(core: Core) -> None:
         live_bytes += 0 if message.flags & COPY else message.size_bytes
         live_count += 1
         without_body += message.body is None
+    retirements = {id(one) for transaction in core.transactions for one in transaction.retirements}
+    assert all(message.state is NodeState.ACQUIRED for message in core.life.retiring)
+    assert all(id(one) in retirements for one in core.life.retiring.values())
     postings = core.transactions.postings
     assert core.memory.object_bytes == messages * OBJECT_BYTES
     arriving = core._assembly._by_peer  # one of them may be put out, and keep it until its close is answered

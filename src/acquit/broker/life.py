@@ -86,6 +86,8 @@ class Life:
         """Bytes of the payloads of durable messages, copies left out: a topic's posting is one payload on the disk."""
         self.dirty: dict[QueueBase, None] = {}
         """Queues where something may be handed out now."""
+        self.retiring: dict[Message, object] = {}
+        """Messages that are ACQUIRED, and have an outcome in a transaction: that, and nobody else may say another."""
         self.touched: dict[ConnectionBase, None] = {}
         """Connections that have output."""
         self.exclusions: dict[str, dict[Message, None]] = {}
@@ -305,13 +307,6 @@ class Life:
 
     # -- what belongs to a row ----------------------------------------------------------------------------------------
 
-    def accepted(self, message: Message) -> None:
-        """ACCEPT, recorded and counted by the caller."""
-        row = step(message.state, NodeEvent.ACCEPT)
-        message.state = row.next
-        self._leave(message, row.state)
-        self.retire(message)
-
     def _leave(self, message: Message, state: NodeState) -> None:
         queue = message.queue
         match state:
@@ -323,8 +318,7 @@ class Life:
                         message.holder.stand_in_line()
                         self.dirty[queue] = None
                     message.holder = None
-                if message.extra is not None:
-                    message.extra.transaction = None
+                self.retiring.pop(message, None)
             case NodeState.SUSPENDED:
                 queue.suspended -= 1
                 self._let_group_go(message)

@@ -101,15 +101,16 @@ class Memory:
         if message.body is not None:
             self.hold(message)
 
-    def enter_all(self, queue: QueueBase, messages: int, payload_bytes: int, *, bodies: bool = True) -> None:
-        """The same for so many messages, which have their bodies or have not."""
-        self.object_bytes += messages * OBJECT_BYTES
+    def enter_all(self, queue: QueueBase, messages: int, payload_bytes: int, *, bodies: bool) -> None:
+        """The same for so many messages, all of which have their bodies, or none."""
+        objects_bytes = messages * OBJECT_BYTES
+        self.object_bytes += objects_bytes
         if bodies:
             cost = payload_bytes + messages * OVERHEAD_BYTES
             queue.memory_bytes += cost
             self.bytes += cost
         else:
-            self.bytes += messages * OBJECT_BYTES
+            self.bytes += objects_bytes
 
     def leave(self, message: Message) -> None:
         """Drop the body of a message that is in no queue any more, and count the message no more."""

@@ -87,7 +87,6 @@ class MessageExtra:
         "returned_ms",
         "returns",
         "returns_told",
-        "transaction",
     )
 
     def __init__(self) -> None:
@@ -122,8 +121,6 @@ class MessageExtra:
         """True if it is the last of its group."""
         self.last_value = b""
         """Value of its last-value key, as the ledger encodes ids, in a last-value queue."""
-        self.transaction: object | None = None
-        """Transaction that has its outcome, that of the link that has acquired it: nobody else may say another."""
         self.poster: str | None = None
         """The container that posted it, where somebody asked for none of its own."""
 

@@ -176,18 +176,21 @@ class Entering:
 
     # -- a group ------------------------------------------------------------------------------------------------------
 
-    def enter_group(self, queue: Queue, messages: list[Message], payload_bytes: int, *, bodies: bool = True) -> None:
-        """Put messages without times, made and recorded by the caller, all of them durable or none, and all of them
-        with their bodies or none, into a queue: the volatile ones are available at once, the durable ones once
-        `group_synced` is called."""
+    def enter_group(self, queue: Queue, messages: list[Message], payload_bytes: int) -> None:
+        """Put messages without times, made and recorded by the caller, that are alike, into a queue: all of them have
+        their bodies or none, and are durable or not. Those that wait for a sync are available once `group_synced` or
+        `available` is called, the others at once."""
+        first = messages[0]
         queue.counts[_POSTED] += len(messages)
         queue.bytes += payload_bytes
-        self._memory.enter_all(queue, len(messages), payload_bytes, bodies=bodies)
-        if messages[0].state is _PENDING:
-            queue.pending += len(messages)
+        self._memory.enter_all(queue, len(messages), payload_bytes, bodies=first.body is not None)
+        if first.flags & DURABLE:
             self.mark(queue, messages[-1].sequence)
         else:
             self._scribe.count_volatile(queue, _POSTED, len(messages))
+        if first.state is _PENDING:
+            queue.pending += len(messages)
+        else:
             self._offer(queue, messages)
 
     def group_synced(self, queue: Queue, messages: list[Message]) -> None:
@@ -207,7 +210,9 @@ class Entering:
         """What these entered by is on the disk: a commit, or one posting in several queues."""
         ready: dict[QueueBase, list[Message]] = {}
         for message in messages:
-            if message.state is _PENDING and not (message.due_at_ms or message.expires_at_ms):
+            extra = message.extra
+            timed = message.expires_at_ms or (extra is not None and extra.due_at_ms)
+            if message.state is _PENDING and not timed:
                 message.state = _WHEN_SYNCED
                 message.queue.pending -= 1
                 ready.setdefault(message.queue, []).append(message)

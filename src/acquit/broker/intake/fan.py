@@ -122,7 +122,7 @@ class Fan:
             messages = branch.messages
             if messages:
                 payload_bytes = sum([message.fingerprint >> 32 for message in messages])
-                self._entering.enter_group(queue, messages, payload_bytes, bodies=branch.has_bodies)
+                self._entering.enter_group(queue, messages, payload_bytes)
                 if branch.state is _PENDING:
                     pending.append((queue, messages))
         return pending

@@ -63,7 +63,8 @@ class Pausable(Protocol):
 
 
 class Room:
-    """What one queue may still take in this turn, if nothing is displaced."""
+    """What one queue may still take in this turn, if nothing is displaced: messages and bytes by its policy, and memory
+    for those that are durable and those that are not."""
 
     __slots__ = ("bytes", "durable", "messages", "volatile")
 
@@ -78,6 +79,17 @@ class Room:
         self.durable = memory.room(queue, volatile=False)
         self.volatile = memory.room(queue, volatile=True)
 
+    def take(self, size_bytes: int, *, durable: bool) -> bool:
+        """Take one message with a payload of so many bytes, if there is room for it."""
+        cost = size_bytes + OVERHEAD_BYTES
+        if self.messages < 1 or self.bytes < cost or (self.durable if durable else self.volatile) < cost:
+            return False
+        self.messages -= 1
+        self.bytes -= size_bytes
+        self.durable -= cost
+        self.volatile -= cost
+        return True
+
 
 REFUSING: Final = frozenset(("block", "reject"))
 """Full policies under which postings are refused."""
@@ -86,12 +98,10 @@ REFUSING: Final = frozenset(("block", "reject"))
 def admit(queue: Queue, memory: Memory, cost_bytes: int, *, durable: bool) -> None:
     """Raise Refused unless the queue takes one more message: it has room, and is not paused."""
     check_paused(queue)
-    room = Room(queue, memory)
-    bytes_left = min(room.bytes, room.durable if durable else room.volatile)
-    policy = queue.policy
-    if policy.bytes_max and policy.full_policy == "drop-oldest" and cost_bytes - OVERHEAD_BYTES > policy.bytes_max:
-        bytes_left = 0  # larger than all that may be there
-    if room.messages < 1 or bytes_left < cost_bytes:
+    size, policy = cost_bytes - OVERHEAD_BYTES, queue.policy
+    # Larger than all that may be there.
+    too_large = policy.full_policy == "drop-oldest" and 0 < policy.bytes_max < size
+    if too_large or not Room(queue, memory).take(size, durable=durable):
         raise full(queue)
 
 

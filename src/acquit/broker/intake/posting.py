@@ -13,6 +13,8 @@ that until it is committed.
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.denials import Denials
@@ -176,7 +178,7 @@ class Poster:
                     continue
                 known = posting
             durable, priority = known.durable, known.priority
-            cost = size + OVERHEAD_BYTES
+            cost = size + OVERHEAD_BYTES  # as `Room.take`, without a call
             if room.messages < 1 or room.bytes < cost or (room.durable if durable else room.volatile) < cost:
                 refused.append(delivery)
                 continue
@@ -305,12 +307,12 @@ class Poster:
             return None
         return posting
 
-    def _is_plain(self, target: Queue | Topic, posting: Posting) -> bool:
+    def _is_plain(self, target: Queue | Topic, posting: Posting, transaction: Transaction | None = None) -> bool:
         """Return whether it has no times, and an id that was not posted before, if it has one that counts."""
         if not posting.plain:
             return False
         try:
-            identity = self._duplicates.check(target, posting)
+            identity = self._duplicates.check(target, posting, transaction)
         except Refused:
             return False
         return identity is None or not (identity.first or identity.flags)
@@ -387,16 +389,15 @@ class Poster:
 
     def _receive_stateful(self, producer: Producer, deliveries: Iterable[Delivery]) -> None:
         """Deliveries of a link that has sent some in transactions."""
-        held: dict[Transaction, list[Delivery]] = {}
-        for delivery in deliveries:
-            if isinstance(delivery.remote_state, TransactionalState):
-                transaction = self._receive_held(producer, delivery, delivery.remote_state)
-                if transaction is not None:
-                    held.setdefault(transaction, []).append(delivery)
+        accepted: dict[Transaction, list[Delivery]] = {}
+        for state, group in groupby(deliveries, attrgetter("remote_state")):
+            if isinstance(state, TransactionalState):
+                self._receive_held(producer, group, state, accepted)
             else:
-                self._receive_one(producer, delivery)
-        for transaction, group in held.items():
-            self._transactions.answer_postings(transaction, group, ACCEPTED)
+                for delivery in group:
+                    self._receive_one(producer, delivery)
+        for transaction, held in accepted.items():
+            self._transactions.answer_postings(transaction, held, ACCEPTED)
 
     def _fit(self, producer: Producer, deliveries: Iterable[Delivery]) -> tuple[bool, bool]:
         """Is there room for all of them, so that none of a group is refused for want of it: if they are durable, and if
@@ -409,9 +410,8 @@ class Poster:
         room = Room(queue, self._memory)
         # An id is in the message and beside it.
         record_bytes = 2 * sum(sizes) + (len(sizes) + 8) * (RECORD_BYTES + len(queue.address) * 4)
-        if room.messages < len(sizes) or room.bytes < cost or room.durable < cost:
-            return False, False
-        if scribe.recorder.room_bytes <= record_bytes:
+        fit = room.messages >= len(sizes) and min(room.bytes, room.durable) >= cost
+        if not fit or scribe.recorder.room_bytes <= record_bytes:
             return False, False
         return True, room.volatile >= cost
 
@@ -470,17 +470,57 @@ class Poster:
         self._marks.suppress(mark, place, delivery.payload, target, self._scribe.actor_number(producer))
         self._accept(delivery, durable=True)
 
-    def _receive_held(self, producer: Producer, delivery: Delivery, state: TransactionalState) -> Transaction | None:
-        """One delivery of a transaction: all but that it enters its queues, which is the commit's to do. Gives the
-        transaction if it will, so that its sender is to hear *accepted*."""
-        transactions = self._transactions
+    def _receive_held(
+        self,
+        producer: Producer,
+        deliveries: Iterable[Delivery],
+        state: TransactionalState,
+        accepted: dict[Transaction, list[Delivery]],
+    ) -> None:
+        """Deliveries of one transaction in a row: all but that they enter their queues, which is the commit's to do.
+        `accepted` is given those that the transaction will post, so that their sender is to hear *accepted*.
+
+        As in `receive`, those that are plain are dealt with as a group."""
+        transactions, templates = self._transactions, producer.templates
         try:
             transaction = transactions.find(producer.peer, state.txn_id)
         except Refused as exc:
-            self._refuse(producer, [delivery], exc)
-            return None
+            for delivery in deliveries:
+                self._refuse(producer, [delivery], exc)
+            return
+        held: list[Delivery] = []
+        run = transactions.run(transaction, producer)
+        for delivery in deliveries:
+            posting = None
+            if run is not None:
+                payload = delivery.payload
+                template = templates.latest
+                if template is None or not template.fits(payload):
+                    template = templates.other(payload)
+                known: Template | Posting | None = template
+                if known is None or delivery.message_format:
+                    posting = self._look_or_none(producer, delivery)
+                    plain = posting is not None and self._is_plain(run.queue, posting, transaction)
+                    known = posting if plain else None
+                if known is not None and run.take(delivery, known):
+                    held.append(delivery)
+                    continue
+                run.close()
+            if self._hold(producer, transaction, delivery, posting):
+                held.append(delivery)
+            run = transactions.run(transaction, producer)
+        if run is not None:
+            run.close()
+        if held:
+            accepted.setdefault(transaction, []).extend(held)
+
+    def _hold(
+        self, producer: Producer, transaction: Transaction, delivery: Delivery, posting: Posting | None = None
+    ) -> bool:
+        """One delivery of a transaction, whatever it is. Is its sender to hear *accepted*?"""
+        transactions = self._transactions
         try:
-            arrival = self._read(producer, delivery)
+            arrival = self._read(producer, delivery, posting)
             identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
             if identity is not None and identity.first:
                 self._duplicates.suppress(identity, arrival.target, arrival.actor)
@@ -488,18 +528,18 @@ class Poster:
                     transaction.repeated.append(delivery)
             elif not arrival.queues and arrival.target.policy.unroutable == "release" and not delivery.settled:
                 transactions.answer_postings(transaction, [delivery], Released())
-                return None
+                return False
             else:
                 self._admit(arrival)
                 transactions.hold(transaction, arrival, delivery)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full), transaction)
+            return False
         except (DecodeError, Refused) as exc:
             self._refuse(producer, [delivery], exc, transaction)
-        else:
-            producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
-            return transaction
-        return None
+            return False
+        producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
+        return True
 
     def _read(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> Arrival:
         """Return what the message says, unless that is known, and where it goes. Raises DecodeError or Refused."""

@@ -168,6 +168,13 @@ class Settling:
         """An outcome, or the lack of one, that nobody waits to hear of: what a transaction decides."""
         self._decide(consumer, deliveries, state, ending, answer=False)
 
+    def accept_recorded(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        """ACCEPT, for which a commit has the events."""
+        self._accept(consumer, deliveries, recorded=True)
+        if consumer.queue.policy.prefetch_max:
+            consumer.stand_in_line()
+            self._life.dirty[consumer.queue] = None
+
     def lacking(self, outcomes: Iterable[tuple[Consumer, Message, DeliveryState | None]]) -> list[Message]:
         """The messages whose bodies must be read before these outcomes can be performed in one turn."""
         lacking = []
@@ -214,8 +221,8 @@ class Settling:
         account = Account(Cause.CONNECTION_LOST, terminus.number, CONNECTION_LOST)
         self._give_back(message, Verdict.FAILED if verdict is None else verdict, account, Ending.CONNECTION_LOST)
 
-    def _accept(self, consumer: Consumer, deliveries: list[Delivery]) -> bool:
-        """ACCEPT for all that are still held. True if any of them is durable."""
+    def _accept(self, consumer: Consumer, deliveries: list[Delivery], *, recorded: bool = False) -> bool:
+        """ACCEPT for all that are still held. True if any of them is durable. `recorded`: a commit says so."""
         queue = consumer.queue
         memory, life = self._memory, self._life
         live, left = life.live, life.occupancy.left
@@ -254,7 +261,9 @@ class Settling:
             consumer.end_timing(self._scribe.time_us)
         queue.bytes -= payload_bytes
         memory.leave_all(queue, count, bodies, held_bytes)
-        if durable:
+        if durable and recorded:
+            queue.counts[_ACCEPTED] += len(durable)
+        elif durable:
             self._scribe.events(_ACCEPTED, queue, durable, self._scribe.actor_number(consumer))
         if volatile:
             queue.counts[_ACCEPTED] += volatile

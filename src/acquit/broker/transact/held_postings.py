@@ -3,13 +3,18 @@
 A durable one is in the journal from the start, under a provisional sequence. At the commit it becomes a message in each
 queue that its target stands for at that moment; the events that say so are part of the COMMIT record. What is not
 durable is only counted, as everywhere.
+
+Most of them are plain, as `intake.posting` has it, and come in a row to one queue: a `HeldRun` takes those, and at the
+commit those that are alike enter together, as groups of postings do. Everything else is held, and enters, by itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from acquit.broker.intake.entering import new_message, wanted_soon
+from acquit.broker.intake.entering import new_message, note_group, wanted_soon
+from acquit.broker.intake.limits import Room
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.nodes.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
@@ -23,8 +28,11 @@ from acquit.protocol.definitions import AmqpCondition
 
 if TYPE_CHECKING:
     from acquit.broker.intake.arrival import Arrival
+    from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
+    from acquit.broker.intake.shaping import Posting, Template
     from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import Producer
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.options import TransactionLimits
     from acquit.protocol.delivery import Delivery
@@ -38,8 +46,16 @@ _UNROUTED: Final = int(EventKind.UNROUTED)
 _PASSED: Final = int(EventKind.PASSED)
 
 
+class HeldLot(NamedTuple):
+    """Postings that enter together: one, or several plain ones that are alike."""
+
+    held: list[Held]
+    messages: list[Message]
+    """Messages that they become: for each of several its own."""
+
+
 class HeldPostings:
-    """Those of all transactions."""
+    """Holds the postings of all transactions."""
 
     def __init__(self, life: Life, entering: Entering, nodes: Nodes) -> None:
         self._life = life
@@ -65,56 +81,98 @@ class HeldPostings:
             )
             self._numbers = transaction.number = number
 
+    # -- held ---------------------------------------------------------------------------------------------------------
+
     def hold(self, transaction: Transaction, arrival: Arrival, delivery: Delivery, limits: TransactionLimits) -> Held:
         """Record one more. Raises Refused for one too many, DecodeError or StoreFull; nothing is changed then."""
         scribe = self._scribe
-        posting, payload, target = arrival.posting, arrival.payload, arrival.target
+        posting, size, target = arrival.posting, len(arrival.payload), arrival.target
         full = len(transaction.postings) >= limits.postings_max
-        if full or transaction.bytes + len(payload) > limits.bytes_max:
+        if full or transaction.bytes + size > limits.bytes_max:
             most = f"{limits.postings_max} messages" if full else f"{limits.bytes_max} bytes"
             raise Refused(f"a transaction holds no more than {most}", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
-        if self._life.memory.left < len(payload) + OVERHEAD_BYTES:
+        if self._life.memory.left < size + OVERHEAD_BYTES:
             raise Refused(
                 "the broker's memory is full: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
             )
         durable = posting.durable and not (isinstance(target, Queue) and not target.durable)
         flags = (DURABLE if durable else 0) | (0 if posting.identity is None else posting.identity.flags)
         sequence = scribe.sequences.take(scribe.time_us)
-        held = Held(transaction, arrival, delivery, sequence, scribe.time_us, durable=durable, flags=flags)
+        held = Held(transaction, delivery, posting, target, arrival.actor, sequence, scribe.time_us, flags, arrival)
         if durable:
-            self.record(transaction)
-            meta = arrival.meta()
-            held.position, held.fingerprint = scribe.recorder.posted(
-                held.sequence,
-                target.number,
-                payload,
-                meta,
-                scribe.time_us,
-                actor=arrival.actor,
-                kind=_HELD,
-                flags=flags,
-                transaction=transaction.number,
-            )
-            self.durable[held.sequence] = held
-            self._life.occupancy.entered(held.position)
-            self.durable_bytes += len(payload)
-        else:
-            scribe.count_volatile(target, _HELD, 1)
-        target.counts[_HELD] += 1
-        held.nodes = [target, *(queue for queue in arrival.queues if queue is not target)]
-        for node in held.nodes:
-            node.held += 1
-            node.held_bytes += len(payload)
-        transaction.postings.append(held)
-        transaction.bytes += len(payload)
-        self.memory_bytes += held.cost
-        self._life.memory.bytes += held.cost
+            self.record_one(held, arrival.meta())
+        self.count([held], size)
         return held
 
-    def messages(self, held: Held) -> list[Message]:
-        """What a posting becomes in each of its queues, which are those of this moment. Raises StoreFull."""
-        arrival, scribe = held.arrival, self._scribe
-        posting = arrival.posting
+    def record_one(self, held: Held, meta: bytes) -> None:
+        """Record a durable one. Raises StoreFull."""
+        self.record(held.transaction)
+        held.position, held.fingerprint = self._scribe.recorder.posted(
+            held.sequence,
+            held.target.number,
+            held.payload,
+            meta,
+            held.posted_us,
+            actor=held.actor,
+            kind=_HELD,
+            flags=held.flags,
+            transaction=held.transaction.number,
+        )
+        self.durable[held.sequence] = held
+        self._life.occupancy.entered(held.position)
+
+    def count(self, group: list[Held], payload_bytes: int) -> None:
+        """Count postings of one transaction to the same nodes, of which the durable ones are recorded."""
+        first = group[0]
+        target, transaction = first.target, first.transaction
+        transaction.used_us = self._scribe.time_us
+        target.counts[_HELD] += len(group)
+        volatile = [held for held in group if not held.flags & DURABLE]
+        if volatile:
+            self._scribe.count_volatile(target, _HELD, len(volatile))
+        self.durable_bytes += payload_bytes - sum(len(held.payload) for held in volatile)
+        for node in first.nodes:
+            node.held += len(group)
+            node.held_bytes += payload_bytes
+        transaction.postings += group
+        transaction.bytes += payload_bytes
+        cost = payload_bytes + len(group) * OVERHEAD_BYTES
+        self.memory_bytes += cost
+        self._life.memory.bytes += cost
+
+    def _let_go(self, group: list[Held]) -> int:
+        """Hold these no more: one, or several that are alike. Return the bytes of their payloads."""
+        first, life = group[0], self._life
+        payload_bytes = sum([len(held.payload) for held in group])
+        for node in first.nodes:
+            node.held -= len(group)
+            node.held_bytes -= payload_bytes
+            if isinstance(node, Queue):
+                life.wake(node)  # it may have been kept for this alone
+        if first.durable:
+            for held in group:
+                del self.durable[held.sequence]
+                life.occupancy.left(held.position)
+            self.durable_bytes -= payload_bytes
+        cost = payload_bytes + len(group) * OVERHEAD_BYTES
+        self.memory_bytes -= cost
+        life.memory.bytes -= cost
+        return payload_bytes
+
+    # -- committed ----------------------------------------------------------------------------------------------------
+
+    def lots(self, transaction: Transaction) -> list[HeldLot]:
+        """Make the messages that its postings become, in order. Raises StoreFull."""
+        lots = []
+        for group in _alike(transaction):
+            arrival = group[0].arrival
+            messages = self._plain_messages(group) if arrival is None else self._messages(group[0], arrival)
+            lots.append(HeldLot(group, messages))
+        return lots
+
+    def _messages(self, held: Held, arrival: Arrival) -> list[Message]:
+        """Make what a posting becomes in each of its queues, which are those of this moment. Raises StoreFull."""
+        scribe, posting = self._scribe, arrival.posting
         time_us = scribe.time_us
         messages = []
         for queue in self._nodes.queues_of(arrival):
@@ -136,15 +194,63 @@ class HeldPostings:
                 message.flags |= COPY
         return messages
 
-    def enter(self, held: Held, messages: list[Message]) -> None:
+    def _plain_messages(self, group: list[Held]) -> list[Message]:
+        """Make the messages of plain ones that are alike. Raises StoreFull."""
+        first, time_us = group[0], self._scribe.time_us
+        now_ms, take_sequence = time_us // 1000, self._scribe.sequences.take
+        queue, flags = first.target, first.flags
+        assert isinstance(queue, Queue)
+        in_memory = not flags or wanted_soon(queue)
+        poster = first.transaction.peer.container if queue.asks_poster else None
+        messages = []
+        for held in group:
+            known, sequence = held.known, take_sequence(time_us)
+            body = known.body(held.payload, sequence, now_ms) if in_memory else None
+            message = Message(
+                sequence,
+                queue,
+                _WHEN_COMMITTED,
+                body,
+                held.fingerprint,
+                flags,
+                known.priority,
+                time_us,
+                0,
+                held.position,
+            )
+            if known.marked:
+                note_group(message, known.group_of(held.payload), known.group_sequence)
+            if poster is not None:
+                message.need_extra().poster = poster
+            messages.append(message)
+        return messages
+
+    def enter(self, lot: HeldLot) -> None:
         """HELD, COMMIT: they are in their queues, and not yet visible."""
-        scribe = self._scribe
-        posting = held.arrival.posting
+        held, messages = lot
+        first, life = held[0], self._life
+        payload_bytes = self._let_go(held)
+        if first.arrival is not None:
+            self._enter_one(first, first.arrival, messages)
+            return
+        queue = first.target
+        assert isinstance(queue, Queue)
+        if first.durable:
+            life.live_bytes += payload_bytes
+            live, entered, committed = life.live, life.occupancy.entered, self.committed
+            for message in messages:
+                live[message.sequence] = message
+                entered(message.position)
+                committed.append(message.sequence)
+        self._entering.enter_group(queue, messages, payload_bytes)
+
+    def _enter_one(self, held: Held, arrival: Arrival, messages: list[Message]) -> None:
+        scribe, posting, target = self._scribe, arrival.posting, arrival.target
         if not messages:
-            assert not isinstance(held.arrival.target, Queue)
-            held.arrival.target.counts[_UNROUTED] += 1
+            assert not isinstance(target, Queue)
+            target.counts[_UNROUTED] += 1
             if not held.durable:
-                scribe.count_volatile(held.arrival.target, _UNROUTED, 1)
+                scribe.count_volatile(target, _UNROUTED, 1)
         for message in messages:
             queue = message.queue
             if posting.due_at_ms:
@@ -159,55 +265,125 @@ class HeldPostings:
             else:
                 scribe.count_volatile(queue, _POSTED, 1)
 
-    def roll_back(self, held: Held) -> None:
-        """HELD, ROLL_BACK: it never enters."""
-        scribe = self._scribe
-        self.let_go(held)
-        target = held.arrival.target
-        target.counts[_ROLLED_BACK] += 1
-        if not held.durable:
-            scribe.count_volatile(target, _ROLLED_BACK, 1)
-            return
-        try:
-            scribe.recorder.transition(
-                _ROLLED_BACK,
-                held.sequence,
-                target.number,
-                held.fingerprint,
-                scribe.time_us,
-                held.arrival.actor,
-                transaction=held.transaction.number,
-            )
-        except StoreFull:
-            scribe.exhausted = True  # the recorder keeps the event
+    # -- rolled back --------------------------------------------------------------------------------------------------
 
-    def let_go(self, held: Held) -> None:
-        """It is held no more."""
-        for node in held.nodes:
-            node.held -= 1
-            node.held_bytes -= len(held.arrival.payload)
-            if isinstance(node, Queue):
-                self._life.wake(node)  # it may have been kept for this alone
-        if held.durable:
-            del self.durable[held.sequence]
-            self._life.occupancy.left(held.position)
-            self.durable_bytes -= len(held.arrival.payload)
-        self.memory_bytes -= held.cost
-        self._life.memory.bytes -= held.cost
+    def roll_back(self, transaction: Transaction) -> None:
+        """HELD, ROLL_BACK: they never enter."""
+        scribe = self._scribe
+        for group in _alike(transaction):
+            self._let_go(group)
+            target = group[0].target
+            target.counts[_ROLLED_BACK] += len(group)
+            if not group[0].durable:
+                scribe.count_volatile(target, _ROLLED_BACK, len(group))
+                continue
+            for held in group:
+                try:
+                    scribe.recorder.transition(
+                        _ROLLED_BACK,
+                        held.sequence,
+                        target.number,
+                        held.fingerprint,
+                        scribe.time_us,
+                        held.actor,
+                        transaction=transaction.number,
+                    )
+                except StoreFull:
+                    scribe.exhausted = True  # the recorder keeps the event
+
+    # -- for the checkpoint -------------------------------------------------------------------------------------------
 
     def live(self, sequence: int) -> LiveMessage | None:
-        """One as the ledger sees it, for the checkpoint."""
+        """Return one as the ledger sees it."""
         held = self.durable.get(sequence)
         return None if held is None else _to_live(held)
 
 
-def append_entering(events: list[Event], held: Held, messages: list[Message], time_us: int) -> None:
-    """The events by which a posting ends to be held and enters its queues, those that are recorded."""
+class HeldRun:
+    """Takes plain postings of one transaction in a row, of one link to one plain queue: what is the same for all is
+    done once. They count when it is closed."""
+
+    def __init__(
+        self,
+        life: Life,
+        postings: HeldPostings,
+        duplicates: Duplicates,
+        limits: TransactionLimits,
+        transaction: Transaction,
+        producer: Producer,
+        queue: Queue,
+    ) -> None:
+        self._scribe = life.scribe
+        self._postings = postings
+        self._duplicates = duplicates
+        self._transaction = transaction
+        self._producer = producer
+        self.queue = queue
+        self._address = queue.address.encode()
+        self._group: list[Held] = []
+        self._payload_bytes = 0
+        self._room = Room(queue, life.memory)
+        self._messages_left = limits.postings_max - len(transaction.postings)
+        self._bytes_left = limits.bytes_max - transaction.bytes
+
+    def take(self, delivery: Delivery, known: Posting | Template) -> bool:
+        """Hold one more. False for one that may have to be refused, which somebody must look at more closely: nothing
+        is changed then."""
+        scribe, payload, durable = self._scribe, delivery.payload, known.durable
+        size = len(payload)
+        if self._messages_left < 1 or self._bytes_left < size or not self._room.take(size, durable=durable):
+            return False
+        time_us, actor = scribe.time_us, scribe.actor_number(self._producer)
+        try:
+            sequence = scribe.sequences.take(time_us)
+            held = Held(
+                self._transaction, delivery, known, self.queue, actor, sequence, time_us, DURABLE if durable else 0
+            )
+            if durable:
+                self._postings.record_one(held, known.meta(self._address, payload))
+        except StoreFull:
+            return False
+        if known.identity is not None:
+            self._duplicates.held(known.identity, self._transaction, sequence)
+        self._group.append(held)
+        self._payload_bytes += size
+        self._messages_left -= 1
+        self._bytes_left -= size
+        return True
+
+    def close(self) -> None:
+        """Count what was held: limits are looked at with all that is there."""
+        if self._group:
+            self._postings.count(self._group, self._payload_bytes)
+            self._producer.average_bytes += (
+                self._payload_bytes // len(self._group) - self._producer.average_bytes
+            ) // 4
+
+
+def _alike(transaction: Transaction) -> list[list[Held]]:
+    """Group its postings, in order: plain ones in a row to one queue together, all of them durable or none."""
+    return [list(group) for _, group in groupby(transaction.postings, _kind)]
+
+
+def _kind(held: Held) -> object:
+    return held if held.arrival is not None else (held.target, held.flags)
+
+
+def append_entering(events: list[Event], lot: HeldLot, time_us: int) -> None:
+    """The events by which postings end to be held and enter their queues, those that are recorded."""
+    group, messages = lot
+    held = group[0]
     if not held.durable:
+        return
+    if held.arrival is None:
+        for one, message in zip(group, messages, strict=True):
+            events.append(
+                _posting_event(one, message.sequence, one.sequence, one.target.number, _POSTED, one.flags, time_us)
+            )
         return
     if not messages or not messages[0].flags & DURABLE:
         kind = _PASSED if messages else _UNROUTED
-        events.append(_posting_event(held, held.sequence, 0, held.arrival.target.number, kind, held.flags, time_us))
+        events.append(_posting_event(held, held.sequence, 0, held.target.number, kind, held.flags, time_us))
         return
     first = messages[0]
     for message in messages:
@@ -219,27 +395,26 @@ def append_entering(events: list[Event], held: Held, messages: list[Message], ti
 
 
 def _posting_event(held: Held, sequence: int, origin: int, queue: int, kind: int, flags: int, time_us: int) -> Event:
-    actor, number = held.arrival.actor, held.transaction.number
-    return Event(sequence, origin, time_us, held.fingerprint, queue, actor, kind, flags, 0, number)
+    number = held.transaction.number
+    return Event(sequence, origin, time_us, held.fingerprint, queue, held.actor, kind, flags, 0, number)
 
 
 def _to_live(held: Held) -> LiveMessage:
     arrival = held.arrival
-    posting = arrival.posting
     return LiveMessage(
         held.sequence,
-        arrival.target.number,
+        held.target.number,
         held.position,
         held.fingerprint,
         held.flags,
         0,
         held.posted_us,
-        arrival.expires_at_ms,
-        posting.due_at_ms,
-        posting.priority,
+        0 if arrival is None else arrival.expires_at_ms,
+        0 if arrival is None else arrival.posting.due_at_ms,
+        held.known.priority,
         0,
         held.transaction.number,
     )
 
 
-__all__ = ["HeldPostings", "append_entering"]
+__all__ = ["HeldLot", "HeldPostings", "HeldRun", "append_entering"]

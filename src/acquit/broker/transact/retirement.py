@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from acquit.broker.queue import NodeState
 from acquit.protocol.definitions import AmqpCondition, Error
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ class Owner(Protocol):
 class Retirement:
     """An outcome that waits for its transaction. It is the `context` of its delivery."""
 
-    __slots__ = ("consumer", "delivery", "message", "settled", "state", "transaction")
+    __slots__ = ("accepted", "consumer", "delivery", "message", "settled", "state", "transaction")
 
     def __init__(
         self,
@@ -34,6 +33,7 @@ class Retirement:
         message: Message,
         state: DeliveryState | None,
         *,
+        accepted: bool,
         settled: bool,
     ) -> None:
         self.transaction = transaction
@@ -42,6 +42,8 @@ class Retirement:
         self.message = message
         self.state = state
         """None: settled without an outcome, so that the source's default-outcome applies either way."""
+        self.accepted = accepted
+        """True if it is *accepted*, as most of them are: the record of the commit says all of it."""
         self.settled = settled
         """The receiver has forgotten the delivery, or its link is gone: it cannot come back to it."""
 
@@ -51,17 +53,6 @@ class Retirement:
         self.settled = self.settled or self.delivery.settled
         if state is not None:
             self.consumer.link.detach(Error(AmqpCondition.ILLEGAL_STATE, CONTESTED))
-
-    @property
-    def valid(self) -> bool:
-        """Is the message still what the outcome was said of? Not if it was purged, or taken away, meanwhile."""
-        message = self.message
-        return (
-            message.state is NodeState.ACQUIRED
-            and message.holder is self.consumer
-            and message.extra is not None
-            and message.extra.transaction is self.transaction
-        )
 
 
 __all__ = ["CONTESTED", "Retirement"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from acquit.broker.message import OVERHEAD_BYTES
+from acquit.broker.message import DURABLE
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Error, TransactionalState
 from acquit.store.interface import Position
@@ -13,6 +13,7 @@ from acquit.store.interface import Position
 if TYPE_CHECKING:
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.intake.arrival import Arrival
+    from acquit.broker.intake.shaping import Posting, Template
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
@@ -33,53 +34,64 @@ class Held:
     """A posting that waits for its transaction."""
 
     __slots__ = (
+        "actor",
         "arrival",
         "delivery",
-        "durable",
         "fingerprint",
         "flags",
-        "nodes",
+        "known",
+        "payload",
         "position",
         "posted_us",
         "sequence",
+        "target",
         "transaction",
     )
 
     def __init__(
         self,
         transaction: Transaction,
-        arrival: Arrival,
         delivery: Delivery,
+        known: Posting | Template,
+        target: Queue | Topic,
+        actor: int,
         sequence: int,
         posted_us: int,
-        *,
-        durable: bool,
         flags: int,
+        arrival: Arrival | None = None,
     ) -> None:
         self.transaction = transaction
-        self.arrival = arrival
         self.delivery = delivery
-        self.posted_us = posted_us
+        self.payload = payload = delivery.payload
+        self.known = known
+        """Fields of the message that matter."""
+        self.target = target
+        self.actor = actor
         self.sequence = sequence
         """Provisional."""
-        self.durable = durable
-        """Is it recorded?"""
+        self.posted_us = posted_us
         self.flags = flags
         """EventFlag."""
-        self.fingerprint = len(arrival.payload) << 32
+        self.arrival = arrival
+        """Arrival by which its queues are found at the commit; None: it is plain, and goes to its target, a queue."""
+        self.fingerprint = len(payload) << 32
         self.position = Position(0)
-        self.nodes: list[Queue | Topic] = []
-        """That are kept in existence by it."""
+
+    @property
+    def durable(self) -> bool:
+        """True if it is recorded."""
+        return bool(self.flags & DURABLE)
+
+    @property
+    def nodes(self) -> list[Queue | Topic]:
+        """Return the nodes that are kept in existence by it."""
+        queues = () if self.arrival is None else self.arrival.queues
+        return [self.target, *(queue for queue in queues if queue is not self.target)]
 
     @property
     def size_bytes(self) -> int:
-        """Of its payload."""
+        """Return the size of its payload."""
         return self.fingerprint >> 32
-
-    @property
-    def cost(self) -> int:
-        """What it takes of the broker's memory."""
-        return len(self.arrival.payload) + OVERHEAD_BYTES
 
 
 class Read(NamedTuple):

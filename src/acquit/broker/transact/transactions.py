@@ -3,9 +3,9 @@
 Theory of operation. A transaction belongs to the connection that declared it, and gathers two things:
 
     postings       recorded as HELD under a provisional sequence, and in no queue: see `held_postings`
-    retirements    outcomes of deliveries. Their messages stay ACQUIRED, and the transaction has their outcome: in
-                   `message.extra.transaction`, and as a `Retirement` in the place where the delivery had its message,
-                   so that an outcome from elsewhere finds no message there
+    retirements    outcomes of deliveries. Their messages stay ACQUIRED, and the transaction has their outcome: as a
+                   `Retirement` in the place where the delivery had its message, so that an outcome from elsewhere finds
+                   no message there, and in `life.retiring`, which forgets it when the message is taken away
 
 **Commit** is one record in one batch, made in one turn of the loop. Its events let the postings enter their queues,
 each under a fresh sequence, which is its place there, and retire what was accepted; other outcomes are performed in
@@ -28,17 +28,18 @@ retires and is lost in a crash has left no trace, and needs none.
 from __future__ import annotations
 
 import secrets
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.links.endpoints import verdict_of
 from acquit.broker.message import DURABLE, Message
 from acquit.broker.queue import LOSSES, Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
-from acquit.broker.tally import HoldEnd
 from acquit.broker.transact.fates import Fates
-from acquit.broker.transact.held_postings import HeldPostings, append_entering
+from acquit.broker.transact.held_postings import HeldPostings, HeldRun, append_entering
 from acquit.broker.transact.retirement import CONTESTED, Retirement
-from acquit.broker.transact.transaction import Held, Phasing, Read, Transaction
+from acquit.broker.transact.transaction import Phasing, Read, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
+    from acquit.broker.links.endpoints import Producer
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.options import TransactionLimits
@@ -228,6 +230,13 @@ class Transactions:
 
     # -- postings -----------------------------------------------------------------------------------------------------
 
+    def run(self, transaction: Transaction, producer: Producer) -> HeldRun | None:
+        """Begin to hold plain postings of this link; None where each of them needs a closer look."""
+        queue = producer.queue
+        if queue is None or not queue.durable or not queue.plain or transaction.failed is not None:
+            return None
+        return HeldRun(self._life, self.postings, self._duplicates, self.limits, transaction, producer, queue)
+
     def hold(self, transaction: Transaction, arrival: Arrival, delivery: Delivery) -> None:
         """Record a posting, which enters its queues at the commit. Raises Refused, DecodeError or StoreFull; nothing is
         changed then."""
@@ -270,21 +279,24 @@ class Transactions:
             return  # nothing is asked for
         transaction.used_us = self._scribe.time_us
         limit = self.limits.retirements_max
+        retirements, retiring = transaction.retirements, self._life.retiring
+        accepted = verdict_of(outcome) is Verdict.ACCEPTED
         contested = False
         for at, delivery in enumerate(deliveries):
             message = delivery.context
             if message.__class__ is Message and message.holder is consumer:
-                if len(transaction.retirements) >= limit:
+                if len(retirements) >= limit:
                     transaction.fail(
                         TransactionCondition.TRANSACTION_ROLLBACK, f"a transaction holds no more than {limit} outcomes"
                     )
                     if settled:
                         self._settling.conclude(consumer, deliveries[at:], None, Ending.SETTLED)
                     break
-                retirement = Retirement(transaction, consumer, delivery, message, outcome, settled=settled)
-                delivery.context = retirement
-                message.need_extra().transaction = transaction
-                transaction.retirements.append(retirement)
+                retirement = Retirement(
+                    transaction, consumer, delivery, message, outcome, accepted=accepted, settled=settled
+                )
+                delivery.context = retiring[message] = retirement
+                retirements.append(retirement)
             elif isinstance(message, Retirement):
                 message.settled = message.settled or settled
                 contested = contested or message.transaction is not transaction
@@ -329,7 +341,7 @@ class Transactions:
         error = transaction.failed or self._obstacle(transaction)
         if error is None:
             lacking = self._settling.lacking(
-                [(one.consumer, one.message, one.state) for one in transaction.retirements if not _is_accepted(one)]
+                [(one.consumer, one.message, one.state) for one in transaction.retirements if not one.accepted]
             )
             if lacking:
                 self._settling.once_read(lacking, lambda: self._go_on(transaction, answer))
@@ -344,9 +356,9 @@ class Transactions:
 
     def _obstacle(self, transaction: Transaction) -> Error | None:
         """Something that cannot be done any more as it was promised."""
-        if not all(retirement.valid for retirement in transaction.retirements):
+        if not all(map(self._stands, transaction.retirements)):
             what = "a message of which it has the outcome was purged, or taken back"
-        elif not all(self._nodes.exists(held.arrival.target) for held in transaction.postings):
+        elif not all(map(self._nodes.exists, {held.target for held in transaction.postings})):
             what = "a queue or topic that it posts to was deleted"
         else:
             return None
@@ -362,41 +374,36 @@ class Transactions:
             return
         self.postings.record(transaction)
         events: list[Event] = []
-        entering: list[tuple[Held, list[Message]]] = []
-        fresh: dict[int, Message] = {}
-        for held in transaction.postings:
-            messages = self.postings.messages(held)
-            entering.append((held, messages))
-            append_entering(events, held, messages, scribe.time_us)
-            if messages:
-                fresh[held.sequence] = messages[0]
-        accepted = [one for one in transaction.retirements if _is_accepted(one)]
+        lots = self.postings.lots(transaction)
+        for lot in lots:
+            append_entering(events, lot, scribe.time_us)
+        accepted = [one for one in transaction.retirements if one.accepted]
         events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
-        others = [one.message.size_bytes + OUTCOME_BYTES for one in transaction.retirements if not _is_accepted(one)]
+        others = [one for one in transaction.retirements if not one.accepted]
         reads = sum(len(read.deliveries) for read in transaction.reads)
-        needed = (
-            RECORD_BYTES + (len(events) + reads) * EVENT.size + self._duplicates.commit_bytes(transaction) + sum(others)
-        )
+        needed = RECORD_BYTES + (len(events) + reads) * EVENT.size + self._duplicates.commit_bytes(transaction)
+        needed += sum(one.message.size_bytes + OUTCOME_BYTES for one in others)
         if needed > scribe.recorder.room_bytes:
             raise StoreFull("the disk is full")
         scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
         # From here on nothing can be refused any more, and all of it has room.
-        entered = []
-        for held, messages in entering:
-            self.postings.let_go(held)
-            self.postings.enter(held, messages)
-            entered += messages
+        entered: list[Message] = []
+        fresh: dict[int, Message] = {}
+        for lot in lots:
+            self.postings.enter(lot)
+            entered += lot.messages
+            fresh.update(zip([held.sequence for held in lot.held], lot.messages, strict=False))
         self._duplicates.commit(transaction, fresh)
-        for retirement in accepted:
-            self._accept(retirement)
-        for retirement in transaction.retirements:
+        for consumer, group in groupby(accepted, attrgetter("consumer")):
+            self._settling.accept_recorded(consumer, [self._give(retirement) for retirement in group])
+        for retirement in others:
             if retirement.message.state is NodeState.ACQUIRED:
                 self._give(retirement)
                 self._settling.conclude(retirement.consumer, [retirement.delivery], retirement.state, Ending.SETTLED)
         for read in transaction.reads:
             self._reading.record(read.browser, read.deliveries, read.outcome)
-        for retirement in transaction.retirements:
-            life.wake(retirement.message.queue)  # it may be empty now, and not needed any more
+        for queue in dict.fromkeys([retirement.message.queue for retirement in transaction.retirements]):
+            life.wake(queue)  # it may be empty now, and not needed any more
         self._end(transaction)
         self._unsynced[transaction.txn_id] = transaction
         self._ended(transaction, Fate.COMMITTED)
@@ -416,18 +423,6 @@ class Transactions:
             min(message.attempt, ATTEMPT_MAX),
             retirement.transaction.number,
         )
-
-    def _accept(self, retirement: Retirement) -> None:
-        """ACQUIRED, ACCEPT, which is recorded in the commit."""
-        message = retirement.message
-        queue = message.queue
-        self._give(retirement)
-        retirement.delivery.context = None
-        self._life.accepted(message)
-        queue.counts[_ACCEPTED] += 1
-        queue.tally.ended[HoldEnd.ACCEPTED] += 1
-        if not message.flags & DURABLE:
-            self._scribe.count_volatile(queue, _ACCEPTED, 1)
 
     def _committed(
         self, transaction: Transaction, messages: list[Message], answer: Callable[[Error | None], None]
@@ -488,11 +483,10 @@ class Transactions:
 
     def _give_back(self, transaction: Transaction, ending: Ending) -> None:
         """Roll back what it holds; it may go on."""
-        for held in transaction.postings:
-            self.postings.roll_back(held)
+        self.postings.roll_back(transaction)
         self._duplicates.release(transaction)
         for retirement in transaction.retirements:
-            if not retirement.valid:
+            if not self._stands(retirement):
                 retirement.delivery.context = None
                 continue
             self._give(retirement)
@@ -505,23 +499,22 @@ class Transactions:
         transaction.reads = []
         transaction.bytes = 0
 
-    @staticmethod
-    def _give(retirement: Retirement) -> None:
-        """The message is its delivery's again."""
-        message = retirement.message
-        assert message.extra is not None
-        message.extra.transaction = None
-        retirement.delivery.context = message
+    def _stands(self, retirement: Retirement) -> bool:
+        """Return whether its message is still what the outcome was said of: not if it was purged or taken away."""
+        return self._life.retiring.get(retirement.message) is retirement
+
+    def _give(self, retirement: Retirement) -> Delivery:
+        """Let the message be its delivery's again, which is returned."""
+        message, delivery = retirement.message, retirement.delivery
+        del self._life.retiring[message]
+        delivery.context = message
+        return delivery
 
 
 def _outcome_of(state: TransactionalState) -> Accepted | Rejected | Released | Modified | None:
     """The provisional outcome, if it is one that a receiver can have meant (4.4.2)."""
     said = state.outcome
     return said if isinstance(said, Accepted | Rejected | Released | Modified) else None
-
-
-def _is_accepted(retirement: Retirement) -> bool:
-    return verdict_of(retirement.state) is Verdict.ACCEPTED
 
 
 __all__ = ["Transactions"]

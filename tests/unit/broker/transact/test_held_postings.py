@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.message import OVERHEAD_BYTES
-from acquit.broker.options import BrokerLimits, BrokerOptions
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, TransactionLimits
 from acquit.ledger.events import EventKind
 from acquit.protocol.definitions import Accepted, Rejected, Target
 from acquit.protocol.message import Message
@@ -63,3 +63,52 @@ def test_there_must_be_memory_for_the_record_of_a_posting_too() -> None:
     assert isinstance(controller.provisional(answer), Rejected)
     (answer,) = controller.post(sender, txn, durable(bytes(world.core.memory.left - OVERHEAD_BYTES - head)))
     assert controller.provisional(answer) == Accepted()
+
+
+def test_a_volatile_posting_needs_room_in_the_memory_of_its_queue() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 64 * 1024}),)))
+    controller = Controller(world.client())
+    sender = controller.client.sender("q")
+    controller.client.post_all(sender, Message(bytes(60_000)))
+    txn = controller.declare()
+    sent = controller.post(sender, txn, durable(bytes(10_000)), Message(bytes(10_000)), durable(bytes(10_000)))
+    kinds = [type(controller.provisional(one)) for one in sent]
+    assert kinds == [Accepted, Rejected, Accepted]
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 3
+
+
+@pytest.mark.parametrize("within", [True, False])
+@pytest.mark.parametrize("kind", [Message, durable])
+def test_what_arrives_together_leaves_the_memory_as_it_may_be(kind: type[Message], within: bool) -> None:
+    world = World(BrokerOptions(limits=BrokerLimits(memory_bytes_max=1 << 20)))
+    controller = Controller(world.client())
+    client, sender = controller.client, controller.client.sender("q")
+    txn = controller.declare()
+    messages = [kind(bytes(30_000), message_id=f"{number:>2}") for number in range(40)]
+    controller.post(sender, txn, messages[0])
+    assert sender.credit >= len(messages)
+    sent = controller.post(sender, txn, *messages) if within else client.post(sender, *messages)
+    world.settle()
+    assert world.core.memory.left >= 0
+    answers = [controller.provisional(one) if within else client.outcome(one) for one in sent]
+    assert {type(answer) for answer in answers} == {Accepted, Rejected}
+
+
+def test_what_a_transaction_may_hold_counts_over_all_that_arrives() -> None:
+    world = World(BrokerOptions(transactions=TransactionLimits(bytes_max=10_000)))
+    controller = Controller(world.client())
+    sender = controller.client.sender("q")
+    txn = controller.declare()
+    sent = [*controller.post(sender, txn, durable(bytes(6_000))), *controller.post(sender, txn, durable(bytes(6_000)))]
+    assert [type(controller.provisional(one)) for one in sent] == [Accepted, Rejected]
+
+
+def test_messages_of_a_group_that_are_committed_know_it() -> None:
+    world = World()
+    controller = Controller(world.client())
+    txn = controller.declare()
+    controller.post(controller.client.sender("q"), txn, durable(b"1", group_id="g"), durable(b"2", group_id="g"))
+    assert controller.commit(txn) is None
+    messages = list(world.core.queues.by_name["q"].backlog.next_messages())
+    assert [message.extra is not None and message.extra.group for message in messages] == ["g", "g"]

@@ -504,7 +504,7 @@ def test_an_outcome_of_a_purged_message_makes_the_commit_fail(world: World, cont
     txn = controller.declare()
     controller.retire(txn, first)
     for message in list(world.core.life.live.values()):
-        if message.holder is not None and message.extra is not None and message.extra.transaction is not None:
+        if message in world.core.life.retiring:
             world.core.life.apply(message, NodeEvent.PURGE)
     error = controller.commit(txn)
     assert error is not None
