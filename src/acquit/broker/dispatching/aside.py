@@ -25,7 +25,7 @@ _PRIORITY_MAX: Final = 255
 
 
 def rank(message: Message) -> int:
-    """Where a message stands in its queue, as one number: the lower goes first."""
+    """Return a message's place in its queue as one number: the lower goes first."""
     return rank_of(message.priority, message.sequence)
 
 

@@ -26,7 +26,7 @@ _PORTION = 5_000
 
 
 class _Lane:
-    """One priority."""
+    """The messages of one priority: the line as it was posted, and a heap of those that returned."""
 
     __slots__ = ("line", "priority", "returned")
 
@@ -146,14 +146,14 @@ class Backlog:
         return first
 
     def left(self, count: int = 1) -> None:
-        """So many messages in it ceased to be available, where they stand."""
+        """Count so many messages in it as no longer available; they stay in place until they are passed or swept."""
         self.count -= count
         self._absent += count
         if self._absent > _SWEEP_MIN and self._absent > self.count:
             self._sweep()
 
     def next_messages(self, limit: int | None = None) -> Iterator[Message]:
-        """What `take` would give, in order, without taking it. Nothing may be added meanwhile."""
+        """Return what `take` would give, in order, without taking it. Nothing may be added meanwhile."""
         waiting = (message for lane in self._lanes for message in lane.in_order(limit) if message.state is _AVAILABLE)
         return islice(waiting, limit)
 

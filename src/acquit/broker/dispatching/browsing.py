@@ -49,22 +49,22 @@ class Browser(Actor):
         self.link = link
         self.queue = queue
         self.selector = selector
-        """What it asked for; None: everything."""
+        """Selector that it asked for; None: it is shown everything."""
         self.no_local = no_local
-        """It is not shown what its own container posted."""
+        """True if it is not shown what its own container posted."""
         self.portion = portion
         """The share of the queue that it is shown, known by sequence alone; None: all of it."""
         self.reads = reads
-        """What it says of what it is shown is recorded: the queue is non-destructive."""
+        """True if the outcomes that it gives are recorded: the queue is non-destructive."""
         self.tag = 0
-        """Of the last delivery: they are counted."""
+        """The number of the last delivery, which is its tag."""
         self.started = False
         self._ahead: deque[Message] = deque()
         self._missed: dict[int, Message] = {}
 
     @property
     def open_to_more(self) -> bool:
-        """Whether it can be shown a message now."""
+        """True if it can be shown a message now."""
         return self.link.sendable and self.peer.open_to_more
 
     @property
@@ -73,7 +73,7 @@ class Browser(Actor):
         return self.link.remote_max_message_size
 
     def start(self, acquired: Iterable[Message]) -> None:
-        """It has credit for the first time: see what is there, and remember what others hold (`acquired`)."""
+        """Begin, as it has credit for the first time: see what is there, and remember what others hold (`acquired`)."""
         self.started = True
         queue, portion = self.queue, self.portion
         for messages in (queue.backlog.next_messages(), queue.aside):
@@ -95,7 +95,7 @@ class Browser(Actor):
                 self._sweep()
 
     def peek(self) -> Message | None:
-        """What it is to see next, or None when it has seen all."""
+        """Return the message that it is to see next; None when it has seen all."""
         ahead = self._ahead
         while ahead:
             message = ahead[0]
@@ -111,7 +111,7 @@ class Browser(Actor):
         return [message for message in islice(self._ahead, limit) if message.state is NodeState.AVAILABLE]
 
     def accepts(self, message: Message) -> bool:
-        """Is it one of those that it asked for? Its body is in memory."""
+        """Return True if it asked for such a message, whose body is in memory."""
         extra = message.extra
         if self.no_local and extra is not None and extra.poster == self.peer.container:
             return False
@@ -124,7 +124,7 @@ class Browser(Actor):
         self.peer.unwritten_bytes += len(payload)
 
     def seen(self) -> None:
-        """It is done with what `peek` gave."""
+        """Move on behind the message that `peek` gave."""
         self._ahead.popleft()
 
     def _sweep(self) -> None:

@@ -1,4 +1,4 @@
-"""Which message is for which consumer, where that is not the same for all: selectors, no-local, groups, sizes.
+"""Choice of a consumer for each message, where not all would take the same: selectors, no-local, groups, sizes.
 
 Theory of operation. `dispatch` gives whatever comes next to whoever is next, as long as everybody would take all.
 Otherwise messages are placed one by one, in order: each goes to the first consumer, by priority and turn, whose
@@ -54,7 +54,7 @@ _FRAME_HEAD_MAX: Final = 128
 
 
 class _Pass:
-    """One pass over the consumers of a queue that wait: from each interest one is in front, with room.
+    """A pass over the consumers of a queue that wait: from each interest one is in front, with room.
 
     Messages that a consumer is given are sent together, later; no more are given than link and session take. After one
     that may need several frames (the rest of which must be written before its link takes another), after the last that
@@ -87,24 +87,24 @@ class _Pass:
         """Deliveries that their sessions take after that."""
         self.fronts: dict[Interest, Consumer] = {}
         self.order: list[Consumer] = []
-        """Those in front, in the order in which they are asked."""
+        """Consumers in front, in the order in which they are asked."""
         self.rested: list[Consumer] = []
-        """Those that may be given more in another pass."""
+        """Consumers that may be given more in another pass."""
         self.held_back = False
-        """Somebody only waits for what was produced to be written."""
+        """True if a consumer only waits for what was produced to be written."""
         self.over = False
-        """Somebody has had its share and could have more: before others get what it was to get, another pass begins."""
+        """True once a consumer with room has had its share: the pass ends before others get what is due to it."""
         self.parted = False
         """A message was too large for somebody, who is one of others from now on and has not looked at all for them."""
         self.horizon = 0
-        """What is aside for those in front stands behind this rank, as far as is known; see `Choosing._before`."""
+        """Rank before which nothing is aside for those in front, as far as is known; see `Choosing._before`."""
         for interest in queue.interests:
             if interest.line.count:
                 self._bring_up(interest)
         self.order = sorted(self.fronts.values(), key=_turn)
 
     def next(self, interest: Interest) -> None:
-        """It is another's turn, in an interest."""
+        """Give the turn to the next consumer of an interest."""
         self._bring_up(interest)
         self.order = sorted(self.fronts.values(), key=_turn)
 
@@ -129,7 +129,7 @@ class _Pass:
             self.horizon = 0
 
     def seat(self, consumer: Consumer) -> bool:
-        """Can this one be given something, wherever it stands in line?"""
+        """Return True if a consumer can be given something, wherever it stands in line; it is in the pass then."""
         interest = consumer.interest
         if interest is None:
             return False
@@ -222,15 +222,15 @@ class _Pass:
         self.order = sorted(self.fronts.values(), key=_turn)
 
     def goes_on(self) -> bool:
-        """Is there somebody for the next message, as far as this pass goes?"""
+        """Return True if a consumer is in front for the next message, and the pass is not `over`."""
         return bool(self.fronts) and not self.over
 
     def interests(self) -> list[Interest]:
-        """Of those in front, in the order in which they are asked."""
+        """Return the interests of those in front, in the order in which they are asked."""
         return [consumer.interest for consumer in self.order if consumer.interest is not None]
 
     def block(self, interest: Interest) -> None:
-        """What is next for it cannot go out yet: it waits for the next pass."""
+        """Let an interest wait for the next pass: what is next for it cannot go out yet."""
         consumer = self.fronts.pop(interest, None)
         if consumer is not None:
             self.rested.append(consumer)
@@ -302,12 +302,12 @@ class Choosing:
         return (self.looks <= 0 and self.has_work(queue, barrier)) or looked
 
     def has_work(self, queue: Queue, barrier: int) -> bool:
-        """Is there anything that could be for somebody?"""
+        """Return True if a message could be for somebody: the backlog's next is before `barrier`, or some are aside."""
         message = queue.backlog.peek()
         return (message is not None and rank(message) < barrier) or bool(queue.aside)
 
     def owes(self, queue: Queue, consumer: Consumer) -> bool:
-        """Is there something that this consumer may be given, as far as is known?"""
+        """Return True if there is something that this consumer may be given, as far as is known."""
         interest = consumer.interest
         if interest is None or queue.consumers_paused:
             return False
@@ -357,7 +357,7 @@ class Choosing:
                 self._place(queue, pass_, message, place)
 
     def _before(self, queue: Queue, pass_: _Pass, place: int) -> None:
-        """What is aside for those in front, and stands before `place`, goes first."""
+        """Give first what is aside for those in front, and stands before `place`."""
         horizon = BEYOND
         if queue.aside:
             for interest in pass_.interests():
@@ -399,8 +399,8 @@ class Choosing:
         self._set_aside(queue, message, place, fields)
 
     def _too_large(self, pass_: _Pass, consumer: Consumer, message: Message) -> bool:
-        """Is this the first message that is too large for a consumer? From now on it is one of those who look at that,
-        and back in line."""
+        """Return True if this is the first message that is too large for a consumer. From now on the consumer has an
+        interest with that limit on size, and is back in line."""
         interest = consumer.interest
         if interest is None or interest.wants.bytes_max or consumer.body_bytes_max >= len(message.body or b""):
             return False
@@ -447,7 +447,7 @@ class Choosing:
     # -- aside --------------------------------------------------------------------------------------------------------
 
     def _set_aside(self, queue: Queue, message: Message, place: int, fields: _Judged) -> None:
-        """Nobody who waits may have it: those whom it is for remember it."""
+        """Set a message aside that nobody who waits may have: interests that looked so far and accept it note it."""
         queue.aside.add(message)
         for interest in queue.interests:
             if place < interest.looked and fields.accepted(interest):
@@ -469,7 +469,7 @@ class Choosing:
         return first
 
     def _from_aside(self, queue: Queue, pass_: _Pass, limit: int) -> None:
-        """What is aside and stands before `limit`, to those who have room for it."""
+        """Give what is aside and stands before `limit` to those who have room for it."""
         for consumer in list(queue.owing):
             if pass_.seat(consumer):
                 self._aside_for(queue, pass_, consumer, limit)
@@ -484,8 +484,8 @@ class Choosing:
                     break
 
     def _aside_for(self, queue: Queue, pass_: _Pass, consumer: Consumer, limit: int) -> None:
-        """What is aside for one consumer and stands before `limit`: one message after the other, while it is its turn
-        and it has room."""
+        """Give a consumer what is aside for it and stands before `limit`: one message after the other, while it is its
+        turn and it has room."""
         interest = consumer.interest
         assert interest is not None
         in_front = pass_.fronts.get(interest) is consumer
@@ -517,8 +517,8 @@ class Choosing:
                 return
 
     def _still_for(self, queue: Queue, consumer: Consumer, message: Message) -> bool:
-        """Something may have changed since it was set aside: it may even have been away, and be aside again. If it is
-        not for the consumer, that has forgotten it."""
+        """Return True if a message is still for the consumer that it is aside for: it may even have been away, and be
+        aside again. If it is not, the consumer has forgotten it."""
         extra, judged = message.extra, _Judged(message, self)
         if message.flags & DISPATCHED and not judged.accepted(consumer.interest):
             self._forget(consumer, message)
@@ -543,7 +543,7 @@ class Choosing:
 
     @staticmethod
     def _forget(consumer: Consumer, message: Message) -> None:
-        """It is the consumer's first, and not for it."""
+        """Strike the first message off what is known to be aside for a consumer: it is not for that one."""
         if consumer.own and consumer.own[0][1] is message:
             heappop(consumer.own)
         elif consumer.interest is not None:
@@ -587,7 +587,7 @@ class Choosing:
         return looked
 
     def _in_memory(self, chunk: list[Message]) -> list[Message]:
-        """As many of the first as have their bodies in memory; the others are read, as many as is good at once."""
+        """Return the first ones that have their bodies in memory; read others, as many as is good at once."""
         here = next((at for at, message in enumerate(chunk) if message.body is None), len(chunk))
         size = 0
         for message in chunk[here:]:
@@ -601,7 +601,7 @@ class Choosing:
     # -- what stands in the way ---------------------------------------------------------------------------------------
 
     def must_wait(self, queue: Queue, message: Message) -> bool:
-        """Is there a reason why this message cannot go out now, to anybody?"""
+        """Return True if a message cannot go out now, to anybody: expired, not in memory, or durable and unmarked."""
         if message.expires_at_ms and message.expires_at_ms * 1000 <= self._scribe.time_us:
             return True
         if message.body is None:
@@ -632,13 +632,13 @@ class Choosing:
             self._scribe.when_synced(self._life.wake, queue)
 
     def wake_for(self, message: Message) -> None:
-        """Its body is in memory."""
+        """Wake the queue of a message whose body is in memory now."""
         self._life.dirty[message.queue] = None
 
 
 class _Judged:
-    """One message, as it is judged: its fields are read once, and each selector is asked once. The first judgement
-    counts as the message itself."""
+    """A message while it is judged: its fields are read once, and each selector is asked once. The first judgement
+    takes nothing from `Choosing.looks`: the message itself was counted there."""
 
     __slots__ = ("_choosing", "_fields", "_message", "_verdicts")
 
@@ -649,7 +649,7 @@ class _Judged:
         self._verdicts: dict[Interest, bool] = {}
 
     def accepted(self, interest: Interest | None) -> bool:
-        """Is it for this interest?"""
+        """Return True if the message is for this interest."""
         if interest is None:
             return False
         if interest.takes_all:
@@ -671,7 +671,7 @@ class _Judged:
 
 
 def barrier_of(queue: Queue) -> int:
-    """Only what stands before this rank may be handed out: a message that waits for another attempt stands there."""
+    """Return the rank of a message that waits for another attempt, and holds up all behind it; BEYOND for none."""
     barrier = queue.barrier if queue.delayed else None
     return BEYOND if barrier is None else rank_of(-barrier[0], barrier[1])
 

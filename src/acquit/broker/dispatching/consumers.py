@@ -40,7 +40,7 @@ AHEAD_MAX: Final = 1_024
 
 
 class Wants(NamedTuple):
-    """What tells interests apart."""
+    """Conditions on messages that are the same for all consumers of an interest, and tell it from others."""
 
     selector: str | None = None
     """The selector's text: two of the same text select the same."""
@@ -49,11 +49,11 @@ class Wants(NamedTuple):
     bytes_max: int = 0
     """The largest body; 0 for no limit."""
     terminus: str | None = None
-    """For what was called undeliverable there; None where nothing was."""
+    """Terminus at which some message was called undeliverable; None where none was."""
 
     @property
     def particular(self) -> bool:
-        """Has a consumer of this interest passed over some message, whatever it asked for?"""
+        """True if a consumer of this interest has passed over some message, whatever it asked for."""
         return self.bytes_max > 0 or self.terminus is not None
 
 
@@ -70,7 +70,7 @@ class Line:
         self.count = 0
 
     def add(self, consumer: Consumer) -> None:
-        """At the end of those of its priority; nothing happens where it is in line already."""
+        """Put a consumer at the end of those of its priority; nothing happens where it is in line already."""
         if consumer.in_line:
             return
         consumer.in_line = True
@@ -98,14 +98,14 @@ class Line:
         return None
 
     def add_first(self, consumer: Consumer) -> None:
-        """Before all others of its priority: it was taken out, and its turn has not come."""
+        """Put a consumer before all others of its priority: it was taken out, and its turn has not come."""
         self.add(consumer)
         for priority, lane in self._lanes:
             if priority == consumer.priority and len(lane) > 1:
                 lane.rotate(1)
 
     def discard(self, consumer: Consumer) -> None:
-        """It does not wait any more."""
+        """Take a consumer out, if it is in line: it does not wait any more."""
         if consumer.in_line:
             consumer.in_line = False
             self.count -= 1
@@ -127,15 +127,15 @@ class Interest:
         """Consumers, waiting or not."""
         self.line = Line()
         self.looked = FIRST
-        """It knows of all that is set aside below this rank; BEYOND: of all there is."""
+        """Rank below which it knows of all that is set aside; BEYOND: it knows of all there is."""
         self.needs_body = wants.bytes_max > 0 or (selector is not None and selector.needs_body)
-        """Whether a message's body must be in memory to judge it."""
+        """True if a message's body must be in memory to judge it."""
         self.takes_all = wants == EVERYTHING
-        """It accepts whatever there is."""
+        """True if it accepts whatever there is."""
         self._ahead: list[tuple[int, Message]] = []
 
     def accepts(self, message: Message, fields: Fields | None) -> bool:
-        """Is a message for it? `fields` are its own, for the selector; its body is in memory if `needs_body`."""
+        """Return True if a message with these `fields` is for it. Its body is in memory if `needs_body`."""
         wants, extra = self.wants, message.extra
         if extra is not None:
             if wants.terminus is not None and wants.terminus in extra.excluded:
@@ -158,7 +158,7 @@ class Interest:
 
     @property
     def looks(self) -> bool:
-        """Is there more to look at, and room to remember it?"""
+        """True if there is more to look at, and room to remember it."""
         return self.looked < BEYOND and len(self._ahead) <= AHEAD_MAX // 2
 
     def first(self) -> Message | None:
@@ -212,16 +212,16 @@ class ServedQueue(QueueBase):
     ) -> None:
         super().__init__(number, name, address, policy, auto_created=auto_created, durable=durable, temporary=temporary)
         self.subscription = subscription
-        """What it is the queue of, where it is fed by topics."""
+        """Subscription that it is the queue of, where it is fed by topics."""
         self.backlog = Backlog()
         self.scheduled: dict[int, Message] = {}
-        """By sequence."""
+        """Messages that become available at some later time, by sequence."""
         self.delayed: list[tuple[int, int, Message]] = []
         """A heap of those that wait for another attempt and hold up what is behind them; see `barrier`."""
         self.aside = Aside()
         """Available, but nobody who waited could have them, so they are out of the line; see `choosing`."""
         self.interests: list[Interest] = []
-        """What the consumers that are served would take."""
+        """Interests of the consumers that are served."""
         self.active: Consumer | None = None
         """The only one that is served, where the policy serves one at a time."""
         self.groups: Groups[Consumer] | None = None
@@ -316,7 +316,7 @@ class Consumer(Actor):
         self.link = link
         self.queue = queue
         self.subscriber = False
-        """Its source is the topic: the subscription that the queue is of may end with it."""
+        """True if its source is the topic: the subscription that the queue is of may end with it."""
         self.presettled = presettled
         self.default_outcome = default_outcome
         """The source's (3.5.3): for deliveries that it does not settle itself."""
@@ -347,25 +347,25 @@ class Consumer(Actor):
         self.resuming_only = False
         """True while one of the unsettled maps is incomplete: nothing new is sent before the next attach."""
         self.selector = selector
-        """What it asked for; None: everything."""
+        """Selector that it asked for; None: it takes everything."""
         self.no_local = no_local
-        """It is not given what its own container posted."""
+        """True if it is not given what its own container posted."""
         self.priority = priority
         """Higher ones are served first, while they have credit."""
         self.interest: Interest | None = None
-        """Those who would take the same; None while another consumer is served in its place."""
+        """Interest of those who would take the same; None while another consumer is served in its place."""
         self.in_line = False
-        """It waits in its interest's line."""
+        """True while it waits in its interest's line."""
         self.own: list[tuple[int, Message]] = []
-        """What is set aside for it alone, by rank: a heap. Some may be gone."""
+        """Messages that are set aside for it alone, by rank: a heap. Some may be gone."""
         self.left = 0
-        """How many more it can be given in this pass."""
+        """Messages that it can still be given in this pass."""
         self.stamp = 0
-        """When it was given something last, among those of its queue."""
+        """Value of `Sending.stamp` when `choosing` gave it something last: who has waited longest has the lowest."""
 
     @property
     def room(self) -> int:
-        """How many messages it can be given, by its credit, its session and the policy."""
+        """Messages that it can be given, by its credit, its session and the policy."""
         link = self.link
         room = min(link.credit - self.reserved, link.session.room)
         prefetch_max = self.queue.policy.prefetch_max
@@ -373,13 +373,13 @@ class Consumer(Actor):
 
     @property
     def full(self) -> bool:
-        """Whether it must settle something before it is given more: by the policy, or as its session is full."""
+        """True if it must settle something before it is given more: by the policy, or as its session is full."""
         session = self.link.session
         return 0 < self.queue.policy.prefetch_max <= self.held or len(session.outgoing) >= session.unsettled_max
 
     @property
     def open_to_more(self) -> bool:
-        """Whether it can be given a message now."""
+        """True if it can be given a message now."""
         peer = self.peer
         if not self.link.sendable or self.room <= 0 or self.resuming or self.resuming_only:
             return False
@@ -387,7 +387,7 @@ class Consumer(Actor):
 
     @property
     def held_back(self) -> bool:
-        """Whether it could be given more once what was produced for its peer is written: nobody else will tell us."""
+        """True if it could be given more once what was produced for its peer is written: nothing else tells of that."""
         if self.outbox:
             return held_back(self.peer, self.link)
         return self.room > 0 and held_back(self.peer, self.link)
@@ -413,7 +413,7 @@ class Consumer(Actor):
         self.queue.tally.held.add((time_us - self.timed_us) / 1e6)
 
     def stand_in_line(self) -> None:
-        """Its credit, or what else kept it from being given more, has changed. The queue is to be woken then."""
+        """Get in line, as its credit, or what else kept it from being given more, has changed. Then wake the queue."""
         link = self.link
         if self.interest is not None and link.credit > 0 and not (self.resuming or self.resuming_only):
             self.interest.line.add(self)
@@ -422,7 +422,7 @@ class Consumer(Actor):
 
 
 def held_back(peer: Peer, link: SendingLink) -> bool:
-    """Does this link only wait for what was produced to be written? Credit, window and socket would take more."""
+    """Return True if a link only waits for its output to be written: credit, window and socket would take more."""
     if not peer.writable or link.credit <= 0 or link.session.remote_incoming_window <= 0:
         return False
     return link.half_written is not None or not peer.open_to_more

@@ -44,7 +44,7 @@ HANDED_MAX: Final = 500
 """Messages handed out or shown in one turn, about, over all queues; a queue that is looked at in vain counts as one.
 Each takes some microseconds, and whatever else there is to do waits."""
 RETURNED_COST: Final = 8
-"""As how many more a message counts whose annotations are written anew, because it was returned."""
+"""Added cost, in messages, of one whose annotations are written anew, because it was returned."""
 
 
 class Dispatch:
@@ -60,7 +60,7 @@ class Dispatch:
         self.sending = self._sending
         self.empty_outbox = self._sending.empty_outbox
         self._left = 0
-        """Of `HANDED_MAX`, in this turn."""
+        """Messages of `HANDED_MAX` that are left in this turn."""
 
     def run(self) -> bool:
         """Serve every queue where something changed. True where more can be handed out in another turn, once what was
@@ -125,7 +125,7 @@ class Dispatch:
         return (bool(passed) or (self._left <= 0 and line.count > 0)) and queue.backlog.count > 0 and not queue.held_up
 
     def _all_alike(self, queue: Queue) -> bool:
-        """Would every consumer take whatever is next?"""
+        """Return True if every consumer would take whatever is next."""
         interests = queue.interests
         return len(interests) == 1 and interests[0].takes_all and not queue.aside and queue.groups is None
 
@@ -276,7 +276,7 @@ class Dispatch:
 
 
 def _before_barrier(queue: Queue, taken: list[Message]) -> list[Message]:
-    """Those that no message which waits for another attempt holds up; the others are put back."""
+    """Return those that no message which waits for another attempt holds up; put the others back."""
     barrier = barrier_of(queue)
     for at, message in enumerate(taken):
         if rank(message) >= barrier:

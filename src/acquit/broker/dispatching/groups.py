@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GROUPS_MAX: Final = 65_536
 """Groups of one queue that are bound one by one."""
 BUCKETS: Final = 1_024
-"""And in so many buckets beyond."""
+"""Buckets in which further groups are bound, many in one."""
 CLOSING: Final = 0xFFFF_FFFF
 """The group-sequence of a group's last message."""
 
@@ -32,20 +32,20 @@ Key = str | int
 
 
 class Groups(Generic[Consumer]):
-    """Which consumer has which group, in one queue."""
+    """Bindings of groups to consumers, in one queue."""
 
     __slots__ = ("_owners", "parked")
 
     def __init__(self) -> None:
         self._owners: dict[Key, Consumer] = {}
         self.parked: dict[str, list[Message]] = {}
-        """By group: messages that are set aside until a delayed one has gone."""
+        """Messages that are set aside until a delayed one has gone, by group."""
 
     def __len__(self) -> int:
         return len(self._owners)
 
     def owner(self, group: str) -> Consumer | None:
-        """Whom the group is bound to."""
+        """Return the consumer that the group is bound to; None for none."""
         return self._owners.get(self._key(group))
 
     def bind(self, group: str, consumer: Consumer) -> None:
@@ -66,7 +66,7 @@ class Groups(Generic[Consumer]):
         self._owners.pop(group, None)
 
     def leave(self, consumer: Consumer) -> None:
-        """Its groups are free."""
+        """Free all groups of a consumer."""
         self._owners = {key: owner for key, owner in self._owners.items() if owner is not consumer}
 
     def _key(self, group: str) -> Key:

@@ -106,7 +106,7 @@ class Resuming:
 
     @staticmethod
     def _bind_group(message: Message, consumer: Consumer) -> None:
-        """Its group was held back while it was suspended, and goes on with this consumer."""
+        """Bind the message's group, which was held back while the delivery was suspended, to this consumer."""
         queue, extra = consumer.queue, message.extra
         if extra is None or extra.group is None or not queue.policy.message_groups:
             return

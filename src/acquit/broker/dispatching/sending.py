@@ -50,7 +50,7 @@ class Sending:
         self._memory = life.memory
         self._headers: dict[int, bytes] = {}
         self.turn = 0
-        """Of dispatch: what is not written is measured once in each, for those peers that come up."""
+        """Turns of dispatch so far: what is not written is measured once in each, for those peers that come up."""
         self.stamp = 0
         """Grows with each message that is placed: who was given something longest ago has the lowest."""
 
@@ -61,7 +61,7 @@ class Sending:
             peer.measure()
 
     def payload(self, message: Message) -> bytes:
-        """What is transferred: a header of this moment, and the rest."""
+        """Return what is transferred: a header of this moment, and the rest."""
         body = message.body
         assert body is not None
         if not message.expires_at_ms:
@@ -77,8 +77,8 @@ class Sending:
         return current_header(message, ttl_ms) + body
 
     def hand(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
-        """These, out of the backlog already, are for this consumer, which has room for them. What its session has no
-        room for after all is put back: nothing that comes after it may have been handed to anybody yet."""
+        """Give a consumer these, out of the backlog already, for which it has room, and record that. What its session
+        has no room for after all is put back: nothing that comes after it may have been handed to anybody yet."""
         sent = self.give(queue, consumer, messages)
         if sent < len(messages):
             queue.backlog.put_back(messages[sent:])

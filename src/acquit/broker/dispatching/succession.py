@@ -156,7 +156,7 @@ def _part(consumer: Consumer, interest: Interest) -> None:
 
 
 def _withdraw(consumer: Consumer) -> None:
-    """It is not served any more: what waits for it alone, and its groups, are anybody's."""
+    """Serve a consumer no more: what waits for it alone, and its groups, are anybody's."""
     queue, interest = consumer.queue, consumer.interest
     if interest is not None:
         _part(consumer, interest)
@@ -166,7 +166,7 @@ def _withdraw(consumer: Consumer) -> None:
 
 
 def _free(consumer: Consumer) -> None:
-    """What is set aside for it alone is anybody's."""
+    """Put what is set aside for a consumer alone back into the backlog, for anybody."""
     queue = consumer.queue
     queue.owing.pop(consumer, None)
     for _, message in consumer.own:
