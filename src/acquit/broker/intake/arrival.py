@@ -21,9 +21,9 @@ class Arrival:
     """The container-id of the peer that it came from, for subscriptions that want nothing of their own."""
     posting: Posting
     target: Queue | Topic
-    """Where it was sent. Its policy holds for the message, those of the queues for the room in them."""
+    """Node that it was sent to. Its policy holds for the message, those of the queues for the room in them."""
     queues: list[Queue]
-    """Where it goes: several for a topic, perhaps none."""
+    """Queues that it goes to: several for a topic, perhaps none."""
     actor: int
     expires_at_ms: int
 

@@ -56,7 +56,7 @@ _DUPLICATE: Final = int(EventKind.DUPLICATE)
 
 
 class Target(Protocol):
-    """Where a posting goes: a queue or a topic."""
+    """A node that a posting goes to: a queue or a topic."""
 
     @property
     def address(self) -> str: ...
@@ -79,7 +79,7 @@ class Duplicates:
         self._held: dict[tuple[str, bytes], tuple[object, dict[int, int]]] = {}
         """(address, id) -> the transaction that holds it, and by body the provisional sequence."""
         self._of: dict[object, list[tuple[Identity, int]]] = {}
-        """By transaction: what it holds, in order, with provisional sequences."""
+        """Ids that each transaction holds, in order, with provisional sequences."""
 
     # -- postings -----------------------------------------------------------------------------------------------------
 
@@ -134,8 +134,8 @@ class Duplicates:
         identity.flags = ID_REUSED if known[0] is Known.REUSED else 0
 
     def suppress(self, identity: Identity, target: Target, actor: int) -> bool:
-        """It is a duplicate, and nothing is posted: count it, and record of which posting. Must its answer wait until
-        that is synced?"""
+        """Count a duplicate, of which nothing is posted, and record which posting it repeats. Return True if its answer
+        must wait until that is synced."""
         scribe = self._scribe
         target.counts[_DUPLICATE] += 1
         if not identity.recorded:
@@ -150,20 +150,21 @@ class Duplicates:
         return True
 
     def entered(self, identity: Identity, message: Message) -> None:
-        """It was posted, by itself, as this message: the one that has its record, if any of its copies has."""
+        """Remember the id of a posting in no transaction, which became this message: the copy that has its record, if
+        any of them has."""
         self._remember(identity, message.sequence, message.position if message.durable else None)
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
     def held(self, identity: Identity, transaction: object, sequence: int) -> None:
-        """It was posted in a transaction, under this provisional sequence."""
+        """Hold an id that was posted in a transaction, under this provisional sequence."""
         _, bodies = self._held.setdefault((identity.address, identity.identity), (transaction, {}))
         bodies[identity.fingerprint] = sequence
         self._of.setdefault(transaction, []).append((identity, sequence))
 
     def commit(self, transaction: object, fresh: Mapping[int, Message]) -> None:
-        """What it held enters, in the batch that is being gathered; `fresh` is what it became, by provisional sequence,
-        of all that did enter: of several copies the one that has the record, if any has.
+        """Remember the ids that a transaction held, in the batch that is being gathered. `fresh`: what they became, by
+        provisional sequence, of all that did enter: of several copies the one that has the record, if any has.
 
         Raises StoreFull, with nothing changed but that some ids may be remembered already: see `commit_bytes`.
         """
@@ -188,7 +189,7 @@ class Duplicates:
         self.release(transaction)
 
     def commit_bytes(self, transaction: object) -> int:
-        """What the journal needs room for so that `commit` finds it."""
+        """Return the bytes that the journal needs room for so that `commit` finds it."""
         held = self._of.get(transaction)
         if not held:
             return 0
@@ -199,7 +200,7 @@ class Duplicates:
         return ids + records * (RECORD_BYTES + longest)
 
     def release(self, transaction: object) -> None:
-        """It ended: it holds no ids any more."""
+        """Let go all ids of a transaction that has ended."""
         for identity, _ in self._of.pop(transaction, ()):
             self._held.pop((identity.address, identity.identity), None)
 
@@ -218,11 +219,11 @@ class Duplicates:
                 self._limit(windows, address, window, limit)
 
     def addresses(self) -> list[str]:
-        """Those that remember ids."""
+        """Return the addresses of which the journal remembers ids."""
         return list(self._windows.by_address)
 
     def forget(self, address: str) -> None:
-        """Nothing that was posted to this address is remembered."""
+        """Forget all ids that were posted to this address."""
         self._volatile.forget(address.encode())
         self._forget(self._windows, address)
 
@@ -272,7 +273,7 @@ class Duplicates:
 
 
 def _told(identity: Identity) -> bytes:
-    """What an id is called among those of volatile messages."""
+    """Return the key of an id among those of volatile messages: those that were sent as durable are kept apart."""
     return (b"d" if identity.durable else b"v") + identity.identity
 
 

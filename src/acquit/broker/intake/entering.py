@@ -207,7 +207,7 @@ class Entering:
     # -- after the sync -----------------------------------------------------------------------------------------------
 
     def available(self, messages: list[Message]) -> None:
-        """What these entered by is on the disk: a commit, or one posting in several queues."""
+        """Make messages available whose record is on the disk: of a commit, or of one posting in several queues."""
         ready: dict[QueueBase, list[Message]] = {}
         for message in messages:
             extra = message.extra
@@ -222,7 +222,7 @@ class Entering:
             self._offer(queue, group)
 
     def _available(self, message: Message) -> None:
-        """One durable posting is on the disk."""
+        """Make a durable message, which is on the disk now, available at once or at its delivery time."""
         if message.state is not _PENDING:
             return
         later = message.due_at_ms * 1000 > self._scribe.time_us
@@ -263,7 +263,7 @@ class Entering:
 
 
 def wanted_soon(queue: Queue) -> bool:
-    """Does somebody wait for what is posted to this queue?"""
+    """Return True if a link takes from this queue, and its backlog is short enough that it soon gets what is posted."""
     return bool(queue.consumers or queue.browsers) and queue.backlog.count <= _SHALLOW
 
 

@@ -18,7 +18,7 @@ class Identity:
         self.first = 0
         """The sequence of the posting that this one repeats (within a transaction its provisional one); 0: of none."""
         self.recorded = True
-        """Is that posting in the journal?"""
+        """True if that posting is in the journal."""
         self.flags = 0
         """EventFlag of the posting: ID_REUSED where the id is known with another body."""
 

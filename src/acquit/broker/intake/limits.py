@@ -1,4 +1,4 @@
-"""How much a queue may hold, and what gives way: size limits, rings, last values.
+"""Limits of what a queue may hold, and what gives way: size limits, rings, last values.
 
 **Size limits** (`bytes_max`, `messages_max`) count every live message, acquired ones included. What happens there is
 the address's `full_policy`:
@@ -63,7 +63,7 @@ class Pausable(Protocol):
 
 
 class Room:
-    """What one queue may still take in this turn, if nothing is displaced: messages and bytes by its policy, and memory
+    """Room that one queue has left in this turn, if nothing is displaced: messages and bytes by its policy, and memory
     for those that are durable and those that are not."""
 
     __slots__ = ("bytes", "durable", "messages", "volatile")
@@ -115,7 +115,7 @@ def check_paused(node: Pausable) -> None:
 
 
 def full(queue: Queue | None, *, disk: bool = False) -> Refused:
-    """Why a posting finds no room."""
+    """Return the error for a posting that finds no room."""
     what = "the broker's disk is full" if disk or queue is None else f"{queue.name:.200} has reached its limit"
     return Refused(f"{what}: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
 

@@ -57,12 +57,12 @@ NAME_MAX: Final = 256
 
 _DUPLICATE: Final = int(EventKind.DUPLICATE)
 _VALUE: Final = Struct("<QQIQ")
-"""In the journal: batch, index, digest, sequence."""
+"""Layout of a mark in the journal: batch, index, digest, sequence."""
 _RETIRED_AT_ONCE: Final = 1_000
 
 
 class Mark:
-    """One sender's."""
+    """The mark of one sender: how far it has posted."""
 
     __slots__ = ("at", "digest", "key", "links", "recorded", "sequence")
 
@@ -72,24 +72,24 @@ class Mark:
         """Batch and index of its highest posting."""
         self.digest = 0
         self.sequence = 0
-        """Of that posting; of one to a topic, of its last copy."""
+        """Sequence of that posting; of one to a topic, of its last copy."""
         self.links = 0
         self.recorded = False
-        """There is something about it in the journal, or about to be."""
+        """True if there is something about it in the journal, or about to be."""
 
 
 class Claim:
-    """One link's hold on a mark."""
+    """A link's hold on a mark."""
 
     __slots__ = ("mark", "refused")
 
     def __init__(self, mark: Mark) -> None:
         self.mark = mark
         self.refused = False
-        """Something was, and nothing behind it may pass."""
+        """True if a posting of the link was refused, and nothing behind it may pass."""
 
     def why(self) -> Refused:
-        """What everything behind it is refused with."""
+        """Return the error that everything behind a refused posting is refused with."""
         return Refused(
             f"a message before it on this link, which has a mark ({SENDER_MARK}), was refused: attach again to go on",
             condition=AmqpCondition.PRECONDITION_FAILED,
@@ -97,7 +97,7 @@ class Claim:
 
     @staticmethod
     def other() -> Refused:
-        """What a message at the mark itself is refused with, when its digest is not the mark's."""
+        """Return the error that a message at the mark itself is refused with, when its digest is not the mark's."""
         return Refused(
             f"a message of this place was posted with another digest ({SENDER_MARK}): what was posted under this mark "
             "are other messages, or the same in another order",
@@ -106,7 +106,7 @@ class Claim:
 
     @staticmethod
     def in_transaction() -> Refused:
-        """What a posting in a transaction is refused with: the mark would move before it is known to enter."""
+        """Return the error for a posting in a transaction: the mark would move before it is known to enter."""
         return Refused(
             f"a link with a mark ({SENDER_MARK}) posts in no transaction", condition=AmqpCondition.NOT_ALLOWED
         )
@@ -120,9 +120,9 @@ class Marks:
         self.limits = limits
         self._table = scribe.recorder.table
         self._open: dict[bytes, Mark] = {}
-        """Those that links have."""
+        """Marks that links have, by key."""
         self._kept = sum(namespace == Namespace.SENDER_MARK for namespace, _ in self._table.state)
-        """How many the journal tells of."""
+        """Number of marks that the journal tells of."""
         self._idle_since_us = 0
         """No mark that might give way has moved before this time."""
 
@@ -143,7 +143,7 @@ class Marks:
         return Claim(mark)
 
     def release(self, claim: Claim) -> None:
-        """Its link has ended."""
+        """Let go the mark of a link that has ended."""
         self._let_go(claim.mark)
 
     def _let_go(self, mark: Mark) -> None:
@@ -156,7 +156,7 @@ class Marks:
 
     @staticmethod
     def describe(claim: Claim) -> list[object]:
-        """Where the mark is, for our attach: batch, index, digest; empty where nothing was posted yet."""
+        """Return where the mark is, for our attach: batch, index, digest; empty where nothing was posted yet."""
         mark = claim.mark
         return [ULong(mark.at[0]), ULong(mark.at[1]), UInt(mark.digest)] if mark.recorded else []
 
@@ -240,8 +240,8 @@ class Marks:
             scribe.when_synced(self._let_go, mark)
 
     def suppress(self, mark: Mark, place: Place, payload: bytes, target: Target | None, actor: int) -> None:
-        """It was posted before: count it, and record that it came again. Which posting it repeats is known of the
-        highest one alone; sequence 0 stands for the others. `target` is None where its address is no more."""
+        """Count a message that was posted before, and record that it came again. Which posting it repeats is known of
+        the highest one alone; sequence 0 stands for the others. `target` is None where its address is no more."""
         sections = scan_sections(payload)
         body = payload[sections.bounds[BODY] : sections.bounds[BODY + 1]]
         sequence = mark.sequence if place[:2] == mark.at else 0

@@ -77,7 +77,7 @@ JMS_DESTINATION: Final = "x-opt-jms-dest"
 """Message annotation of JMS clients: what their destination is. 0: a queue, 1: a topic, 2 and 3: the temporary ones."""
 _TAG_IN_USE: Final = "the delivery-tag of a delivery that is not settled (2.6.12)"
 _JMS_KINDS: Final[dict[object, bool]] = {0: False, 1: True, 2: False, 3: True}
-"""Is it a topic?"""
+"""Kinds of JMS destinations: True for a topic, False for a queue."""
 
 
 class Posted(NamedTuple):
@@ -110,7 +110,7 @@ class Poster:
     ) -> None:
         """`nodes` are asked for addresses that a message (not a link) names, and for what a topic goes to."""
         self.limits = limits
-        """What a message may cost."""
+        """Limits of what a message may cost."""
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
@@ -400,8 +400,8 @@ class Poster:
             self._transactions.answer_postings(transaction, held, ACCEPTED)
 
     def _fit(self, producer: Producer, deliveries: Iterable[Delivery]) -> tuple[bool, bool]:
-        """Is there room for all of them, so that none of a group is refused for want of it: if they are durable, and if
-        they are not?"""
+        """Return two answers, for durable messages and for volatile ones: True if there is room for all of them, so
+        that none of a group is refused for want of it."""
         queue, scribe = producer.queue, self._scribe
         if queue is None or not queue.durable or not queue.plain or scribe.journal.full:
             return False, False
@@ -418,10 +418,10 @@ class Poster:
     def _unrepeated(
         self, producer: Producer, claim: Claim, deliveries: Iterable[Delivery], refused: Sequence[Delivery]
     ) -> Iterator[Delivery]:
-        """Those of a link with a mark that were not posted before (`intake.marks`), as far as they may be dealt with as
-        a group, of which none is refused for want of room; the others are dealt with here, so that what is behind a
-        refused one is refused. `refused`: those of the group that were all the same, as when sequence numbers have run
-        out until the next sync. At the end the mark is recorded."""
+        """Yield those of a link with a mark that were not posted before (`intake.marks`), as far as they may be dealt
+        with as a group, of which none is refused for want of room. The others are dealt with here, so that what is
+        behind a refused one is refused. `refused`: those of the group that were refused all the same, as when
+        sequence numbers have run out until the next sync. At the end the mark is recorded."""
         mark, scribe = claim.mark, self._scribe
         durable_fit, volatile_fit = self._fit(producer, deliveries)
         moved = False
@@ -459,7 +459,7 @@ class Poster:
             self._marks.moved(mark)
 
     def _repeated(self, producer: Producer, mark: Mark, place: Place, delivery: Delivery) -> None:
-        """It was posted before."""
+        """Count and accept a delivery that was posted before."""
         target: Queue | Topic | None = producer.queue or producer.topic
         if target is None:
             try:
@@ -517,7 +517,7 @@ class Poster:
     def _hold(
         self, producer: Producer, transaction: Transaction, delivery: Delivery, posting: Posting | None = None
     ) -> bool:
-        """One delivery of a transaction, whatever it is. Is its sender to hear *accepted*?"""
+        """Hold a delivery of a transaction, whatever it is. Return True if its sender is to hear *accepted*."""
         transactions = self._transactions
         try:
             arrival = self._read(producer, delivery, posting)
@@ -586,12 +586,12 @@ class Poster:
         return posted
 
     def _route(self, producer: Producer, posting: Posting) -> Queue | Topic:
-        """Where a message on the anonymous terminus goes."""
+        """Return the node that a message on the anonymous terminus goes to."""
         return self._nodes.to_send_to(producer.peer, *self._destination(producer, posting))
 
     @staticmethod
     def _destination(producer: Producer, posting: Posting) -> tuple[str, bool | None]:
-        """Its *to*, and whether JMS says that this is a topic."""
+        """Return a message's *to*, and what JMS says of it: True for a topic, False for a queue, None for nothing."""
         if posting.to is None:
             raise Refused("the message says no 'to', and neither does the link", condition=AmqpCondition.NOT_FOUND)
         start, end = posting.sections.bounds[MESSAGE_ANNOTATIONS], posting.sections.bounds[PROPERTIES]

@@ -1,4 +1,4 @@
-"""What the broker reads of a posted message, and what it writes around it.
+"""Reading of posted messages, and what the broker writes around them.
 
 A message travels as ``header | delivery-annotations | message-annotations | the rest``. The header is ours: it is read
 at posting and written anew on every transfer, with all five fields explicit, because *first-acquirer* and
@@ -166,7 +166,7 @@ _BEHIND_PROPERTIES: Final = tuple(
 
 
 def make_plain_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | None:
-    """What `make_body` makes of a payload that was posted, for most of those that belong to no group; None for others.
+    """Return what `make_body` makes of a posted payload, for most of those that belong to no group; None for others.
 
     A message without annotations that has its header and properties in the usual form needs no look at the rest: ours
     go between header and properties. The properties have their number of fields at a fixed place, and a group-id is one
@@ -205,7 +205,7 @@ def merge_annotations(body: bytes, annotations: bytes) -> bytes:
 # -- what a posting may cost -------------------------------------------------------------------------------------------
 
 _ENTRY_BYTES_MIN: Final = 3
-"""Of an entry of a map: an empty key, and a value without width."""
+"""Bytes of the smallest entry of a map: an empty key, and a value without width."""
 _MAPS: Final = {
     DELIVERY_ANNOTATIONS: "delivery annotations",
     MESSAGE_ANNOTATIONS: "message annotations",
@@ -252,7 +252,7 @@ def _read_header(section: bytes) -> tuple[bool, int, int | None]:
 
 
 class Posting:
-    """What the broker must know of a posted message."""
+    """Fields of a posted message that the broker must know."""
 
     __slots__ = (
         "absolute_expiry_ms",
@@ -283,21 +283,21 @@ class Posting:
         self.priority = 4
         self.ttl_ms: int | None = None
         self.message_id = b""
-        """As the ledger encodes ids; b"" for none."""
+        """Id of the message, as the ledger encodes ids; b"" for none."""
         self.duplicate_id = b""
         """The same of the application property that duplicate detection goes by."""
         self.to: str | None = None
         self.user_id: object = None
-        """Who sent it, as it says itself."""
+        """User who sent it, as the message says itself."""
         self.absolute_expiry_ms: int | None = None
         self.extras = b""
-        """What the journal keeps besides: the id that duplicate detection goes by, the group, the last-value key."""
+        """Fields for the journal besides: the id that duplicate detection goes by, the group, the last-value key."""
         self.last_value = b""
-        """As `limits.note_value` found it; b"" for none."""
+        """Value that a last-value queue goes by, as `limits.note_value` found it; b"" for none."""
         self.due_at_ms = 0
-        """Its delivery time; 0: at once."""
+        """Delivery time, in milliseconds since the epoch; 0: at once."""
         self.group: str | None = None
-        """Its group-id, and where in the group it stands."""
+        """Group-id; None for none. `group_sequence` is where in the group it stands."""
         self.group_sequence: int | None = None
         self.poster: str | None = None
         """The container that it comes from; None where it comes from no link."""
@@ -492,7 +492,7 @@ class Template:
         body_head: bytes,
     ) -> None:
         self.prefix = alike[0][1]
-        """Everything up to the first octet that may be another, which is the body's length where there is no other."""
+        """Octets up to the first that may be another, which is the body's length where there is no other."""
         self.more = tuple(alike[1:])
         """Octets that are alike behind that, and where they are."""
         self.id_at, self.id_end = identity
