@@ -82,7 +82,7 @@ class Coordinator:
         return Control(peer, link)
 
     def ended(self, control: Control, ending: Ending) -> None:
-        """Its link is gone."""
+        """Roll back what was declared on a control link that is gone."""
         self._transactions.abandon(control.peer, ending, control)
 
     def receive(self, control: Control, deliveries: list[Delivery]) -> None:
@@ -151,7 +151,7 @@ class Coordinator:
 
 
 def _read(delivery: Delivery) -> Declare | Discharge:
-    """What a message to the coordinator says. Raises DecodeError, or Refused where it may not say so."""
+    """Return what a message to the coordinator says. Raises DecodeError, or Refused where it is settled already."""
     if delivery.settled:
         raise Refused(
             "a message to the coordinator must not be settled (4.2, 4.3)", condition=AmqpCondition.NOT_ALLOWED
@@ -168,7 +168,7 @@ def _read(delivery: Delivery) -> Declare | Discharge:
 
 
 def _is_arriving(peer: Peer, transaction: Transaction) -> bool:
-    """Has a posting of this transaction begun to arrive, and not ended?"""
+    """Return True if a posting of this transaction has begun to arrive, and not ended."""
     return peer.engine.assembling and any(
         isinstance(link, ReceivingLink)
         and isinstance(link.arriving_state, TransactionalState)

@@ -1,4 +1,4 @@
-"""What became of each transaction, for who lost the answer to its commit.
+"""Fates of transactions: what became of each, for who lost the answer to its commit.
 
 The journal tells of those that were recorded (`ledger.table`: the fate follows from the records of a transaction's
 beginning and end). A transaction is recorded when it first has something durable to say, so of those that never had,
@@ -46,7 +46,7 @@ class Fates:
         """Since when each is kept, oldest first."""
         said = table.state.get((Namespace.FATE, FATES_KNOWN))
         self._said_us = 0 if said is None else decode_known(said.value)
-        """For how long all are known, as the journal says it."""
+        """Microseconds for which all fates are known, as the journal says it."""
         self._forgotten_us = time_us - self._said_us
         """Since when the newest of those was kept that are forgotten."""
 
@@ -62,7 +62,7 @@ class Fates:
         self._order.append((time_us, txn_id))
 
     def of(self, txn_id: bytes, user: str) -> str:
-        """What became of it, if it was this user's."""
+        """Return what became of a transaction of this user; UNKNOWN if that is not known, or it was another's."""
         known = self._unrecorded.get(txn_id)
         if known is None:
             entry = self._table.state.get((Namespace.FATE, txn_id))
@@ -73,7 +73,7 @@ class Fates:
         return NAMES[verdict] if owner == user else UNKNOWN
 
     def known_for_us(self, time_us: int) -> int:
-        """For how long all of them are known."""
+        """Return for how many microseconds all fates are known."""
         return max(0, time_us - self._forgotten_us)
 
     def forget(self, time_us: int, kept_us: int, fates_max: int) -> None:

@@ -64,11 +64,11 @@ class HeldPostings:
         self._nodes = nodes
         self._numbers = 0
         self.durable: dict[int, Held] = {}
-        """By provisional sequence."""
+        """Postings that are held and durable, by provisional sequence."""
         self.durable_bytes = 0
-        """Their payloads."""
+        """Bytes of their payloads."""
         self.memory_bytes = 0
-        """What all of them cost, durable or not."""
+        """Bytes of memory that all held postings cost, durable or not."""
         self.committed: list[int] = []
         """Sequences under which durable ones are live since they were committed; whoever takes them begins it anew."""
 

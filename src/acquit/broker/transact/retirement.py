@@ -48,8 +48,8 @@ class Retirement:
         """The receiver has forgotten the delivery, or its link is gone: it cannot come back to it."""
 
     def said_outside(self, state: DeliveryState | None) -> None:
-        """Something was said of the delivery in no transaction. To settle it is to forget it, no more; but it cannot
-        have two outcomes."""
+        """Take what was said of the delivery in no transaction. To settle it is to forget it, no more; but it cannot
+        have two outcomes: with a second one the link is detached."""
         self.settled = self.settled or self.delivery.settled
         if state is not None:
             self.consumer.link.detach(Error(AmqpCondition.ILLEGAL_STATE, CONTESTED))

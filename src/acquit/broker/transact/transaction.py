@@ -1,4 +1,4 @@
-"""One transaction: what it is, and what it holds. `transactions` does the rest."""
+"""A transaction: what it is, and what it holds. `transactions` does the rest."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Phasing(IntEnum):
-    """How far a transaction is."""
+    """The phase that a transaction is in."""
 
     OPEN = 0
     COMMITTING = 1
-    """Its commit was asked for, and waits for bodies that must be read first."""
+    """Phase after its commit was asked for, which waits for bodies that must be read first."""
     ENDED = 2
 
 
@@ -95,7 +95,7 @@ class Held:
 
 
 class Read(NamedTuple):
-    """What a reader of a non-destructive queue said: nothing is held for it, and it is recorded at the commit."""
+    """Outcome from a reader of a non-destructive queue: nothing is held for it, and it is recorded at the commit."""
 
     browser: Browser
     deliveries: list[Delivery]
@@ -104,7 +104,7 @@ class Read(NamedTuple):
 
 
 class Transaction:
-    """One transaction."""
+    """A transaction from its declaration to its end, with what it holds."""
 
     __slots__ = (
         "accepted",
@@ -129,36 +129,36 @@ class Transaction:
         self.owner = owner
         """The control link that declared it."""
         self.number = 0
-        """Its name in the journal, within this run; 0 until it is recorded."""
+        """Number that names it in the journal, within this run; 0 until it is recorded."""
         self.phase = Phasing.OPEN
         self.failed: Error | None = None
-        """Why no commit of it can succeed."""
+        """Reason why no commit of it can succeed; None while one can."""
         self.postings: list[Held] = []
         self.repeated: list[Delivery] = []
         """Duplicates, which post nothing, whose senders settle second: they hear their outcome at the end as well."""
         self.retirements: list[Retirement] = []
         self.reads: list[Read] = []
         self.bytes = 0
-        """Of the postings, in memory."""
+        """Bytes of the postings' payloads, in memory."""
         self.declared_us = time_us
         self.used_us = time_us
-        """When anything was last done in it."""
+        """Time at which anything was last done in it."""
         self.accepted = TransactionalState(txn_id, ACCEPTED)
         """The provisional outcome of its postings."""
 
     @property
     def outcomes(self) -> int:
-        """How many it holds, of messages that are acquired and of those that were only read."""
+        """Number of outcomes it holds, of messages that are acquired and of those that were only read."""
         return len(self.retirements) + sum(len(read.deliveries) for read in self.reads)
 
     @property
     def empty(self) -> bool:
-        """Is there nothing in it that a commit would do?"""
+        """True if there is nothing in it that a commit would do."""
         return not (self.postings or self.repeated or self.retirements or self.reads)
 
     @property
     def user(self) -> str:
-        """Whose it is; "" for an anonymous peer."""
+        """User whose it is; "" for an anonymous peer."""
         return self.peer.user or ""
 
     def fail(self, condition: str, description: str) -> None:

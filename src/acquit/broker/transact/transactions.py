@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 TXN_ID_BYTES: Final = 16
 OUTCOME_BYTES: Final = 4_096
-"""What the journal needs room for, beside the message, where an outcome may send it elsewhere."""
+"""Bytes that the journal needs room for, beside the message, where an outcome may send it elsewhere."""
 _ACCEPTED: Final = int(EventKind.ACCEPTED)
 
 
@@ -97,7 +97,7 @@ class Transactions:
         self._life = life
         self._scribe = life.scribe
         self.limits = limits
-        """May be replaced at any time."""
+        """Limits of transactions; may be replaced at any time."""
         self._entering = entering
         self._settling = settling
         self._nodes = nodes
@@ -149,7 +149,7 @@ class Transactions:
         self._go_on(transaction, answer)
 
     def roll_back(self, transaction: Transaction, ending: Ending = Ending.SETTLED) -> None:
-        """Nothing of it happens. `ending`: how it came to that, for deliveries that cannot go back to a receiver."""
+        """Roll it back. `ending`: how it came to that, for deliveries that cannot go back to a receiver."""
         if transaction.phase is Phasing.ENDED:
             return
         self._give_back(transaction, ending)
@@ -186,20 +186,20 @@ class Transactions:
     # -- for who asks -------------------------------------------------------------------------------------------------
 
     def live(self, txn_id: bytes, user: str) -> Transaction | None:
-        """One that is live, if it is this user's."""
+        """Return the transaction if it is live and this user's; None otherwise."""
         transaction = self._live.get(txn_id)
         return transaction if transaction is not None and transaction.user == user else None
 
     def fate(self, txn_id: bytes, user: str) -> str | None:
-        """What became of one that is not live; None: ask again after the next sync."""
+        """Return what became of a transaction that is not live; None: ask again after the next sync."""
         if txn_id in self._unsynced:
             return None
         return self.fates.of(txn_id, user)
 
     @property
     def fates_kept_ms(self) -> int:
-        """For how long it is known now what became of a transaction: who declared one later than that, and hears that
-        nothing is known of it, knows that it was not committed."""
+        """Milliseconds for which it is known now what became of a transaction: who declared one within that time, and
+        hears that nothing is known of it, knows that it was not committed."""
         return min(self.limits.fates_kept_ms, self.fates.known_for_us(self._scribe.time_us) // 1000)
 
     def expire(self) -> None:
@@ -355,7 +355,7 @@ class Transactions:
             answer(error)
 
     def _obstacle(self, transaction: Transaction) -> Error | None:
-        """Something that cannot be done any more as it was promised."""
+        """Return the error for what cannot be done any more as it was promised; None if all can."""
         if not all(map(self._stands, transaction.retirements)):
             what = "a message of which it has the outcome was purged, or taken back"
         elif not all(map(self._nodes.exists, {held.target for held in transaction.postings})):
@@ -460,7 +460,7 @@ class Transactions:
             self._record_rollbacks()
 
     def _record_rollbacks(self) -> None:
-        """Nobody waits for it: no commit is there, and a restart would say the same."""
+        """Record rollbacks, as room allows. Nobody waits: no commit is there, and a restart would say the same."""
         while self._unrecorded:
             try:
                 self._scribe.recorder.append(records.Rollback(self._scribe.time_us, self._unrecorded[0]))
