@@ -268,10 +268,16 @@ def test_private_attributes_are_counted(
         ('class A:\n    x: int = 1\n    """Messages that wait."""\n    """What no tool shows."""', 0),
     ],
 )
-def test_a_docstring_begins_with_a_verb_or_a_noun(tmp_path: Path, source: str, found: int) -> None:
+def test_a_docstring_begins_with_a_verb_or_a_noun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, found: int
+) -> None:
     (tmp_path / "acquit").mkdir()
     (tmp_path / "acquit/a.py").write_text(source)
-    assert len(check_words.list_openings(tmp_path).get("a", [])) == found
+    faults = check_words.list_openings(tmp_path).get("a", [])
+    assert len(faults) == found
+    monkeypatch.setattr(check_words, "TWINS", {})
+    complaint = f"a: {found} docstrings begin with neither verb nor noun"
+    assert check_words.check(tmp_path) == ([complaint, *faults] if found else [])
 
 
 def test_a_class_name_is_one_class(tmp_path: Path) -> None:
