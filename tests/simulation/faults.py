@@ -322,7 +322,7 @@ FAULTS: Final = {
         Fault(cut, 6, "network"),
         Fault(cut_in_a_transaction, 6, "network", "somebody has posted in a transaction"),
         Fault(cut_in_a_commit, 5, "network", "a commit is under way"),
-        Fault(cut_over_a_taken_message, 5, "network", "a message was taken from a receiver that resumes"),
+        Fault(cut_over_a_taken_message, 20, "network", "a message was taken from a receiver that resumes"),
         Fault(deafen, 2, "network"),
         Fault(half_close, 1, "network"),
         Fault(hold_up, 2, "network"),
