@@ -210,9 +210,7 @@ class Entering:
         """Make messages available whose record is on the disk: of a commit, or of one posting in several queues."""
         ready: dict[QueueBase, list[Message]] = {}
         for message in messages:
-            extra = message.extra
-            timed = message.expires_at_ms or (extra is not None and extra.due_at_ms)
-            if message.state is _PENDING and not timed:
+            if message.state is _PENDING and not (message.due_at_ms or message.expires_at_ms):
                 message.state = _WHEN_SYNCED
                 message.queue.pending -= 1
                 ready.setdefault(message.queue, []).append(message)

@@ -252,25 +252,16 @@ class Poster:
     ) -> None:
         """Deliveries of a link to a topic whose subscriptions treat plain messages alike: those that come one behind
         the other are a `Fan`, and any other enters by itself."""
-        container, templates = producer.peer.container, producer.templates
+        container = producer.peer.container
         selective = any(queue.subscription is not None and queue.subscription.filtered for queue in routes)
         queues = routes
         fan: Fan | None = None
         for delivery in deliveries:
-            payload = delivery.payload
-            template = templates.latest
-            if template is None or not template.fits(payload):
-                template = templates.other(payload)
-            known: Template | Posting | None = template
-            posting: Posting | None = None
-            if known is None or delivery.message_format:
-                known = posting = self._look_or_none(producer, delivery)
-                if posting is not None and not self._is_plain(topic, posting):
-                    known = None
+            known, posting = self._know(producer, delivery, topic)
             message: Message | None = None
             if known is not None:
                 if selective:
-                    queues = self._nodes.matching(topic, container, payload, known)
+                    queues = self._nodes.matching(topic, container, delivery.payload, known)
                 if queues:
                     if fan is None or fan.durable is not known.durable:
                         self._enter_fan(producer, fan)
@@ -294,6 +285,19 @@ class Poster:
     def _check_cost(self, payload: bytes) -> None:
         """Raises Refused, or DecodeError, for what is too laborious to deal with."""
         check_cost(payload, self.limits.message_entries_max, self.limits.message_sections_max)
+
+    def _know(
+        self, producer: Producer, delivery: Delivery, target: Queue | Topic, transaction: Transaction | None = None
+    ) -> tuple[Template | Posting | None, Posting | None]:
+        """Return what is known of a message if it is plain, by its template or a look at it; and what the look said, if
+        there was one. (`receive` does the same for its group, without a call.)"""
+        template = producer.templates.of(delivery.payload)
+        if template is not None and not delivery.message_format:
+            return template, None
+        posting = self._look_or_none(producer, delivery)
+        if posting is None or not self._is_plain(target, posting, transaction):
+            return None, posting
+        return posting, posting
 
     def _look_or_none(self, producer: Producer, delivery: Delivery) -> Posting | None:
         """Return what a message says of itself, and learn a template of the next; None where it is refused for that, by
@@ -481,7 +485,7 @@ class Poster:
         `accepted` is given those that the transaction will post, so that their sender is to hear *accepted*.
 
         As in `receive`, those that are plain are dealt with as a group."""
-        transactions, templates = self._transactions, producer.templates
+        transactions = self._transactions
         try:
             transaction = transactions.find(producer.peer, state.txn_id)
         except Refused as exc:
@@ -493,15 +497,7 @@ class Poster:
         for delivery in deliveries:
             posting = None
             if run is not None:
-                payload = delivery.payload
-                template = templates.latest
-                if template is None or not template.fits(payload):
-                    template = templates.other(payload)
-                known: Template | Posting | None = template
-                if known is None or delivery.message_format:
-                    posting = self._look_or_none(producer, delivery)
-                    plain = posting is not None and self._is_plain(run.queue, posting, transaction)
-                    known = posting if plain else None
+                known, posting = self._know(producer, delivery, run.queue, transaction)
                 if known is not None and run.take(delivery, known):
                     held.append(delivery)
                     continue

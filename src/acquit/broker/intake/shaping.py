@@ -629,8 +629,13 @@ class Templates:
         self._misses = 0
         """Messages that fitted none, since the last that fitted."""
 
+    def of(self, payload: bytes) -> Template | None:
+        """Return the template that a message fits; None where there is none."""
+        template = self.latest
+        return template if template is not None and template.fits(payload) else self.other(payload)
+
     def other(self, payload: bytes) -> Template | None:
-        """The template that a message fits which does not fit the latest one; None where there is none."""
+        """Return the template that a message fits which does not fit the latest one; None where there is none."""
         template = self._by_header.get(_header_of(payload))
         if template is None or not template.fits(payload):
             self._misses += 1
