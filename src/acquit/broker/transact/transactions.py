@@ -501,7 +501,8 @@ class Transactions:
 
     def _stands(self, retirement: Retirement) -> bool:
         """Return whether its message is still what the outcome was said of: not if it was purged or taken away."""
-        return self._life.retiring.get(retirement.message) is retirement
+        message = retirement.message
+        return self._life.retiring.get(message) is retirement and message.holder is retirement.consumer
 
     def _give(self, retirement: Retirement) -> Delivery:
         """Let the message be its delivery's again, which is returned."""
