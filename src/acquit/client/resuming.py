@@ -658,8 +658,10 @@ class ResumingSender(SenderCore):
 
         def kept(error: BaseException) -> None:
             failure = Failure(LinkDetached, f"it was refused, and is still in the store, which failed: {error}")
-            for tag in self._refused.keys() & tags:
-                self._unsettled[tag].fail(failure)
+            for tag in [tag for tag in tags if tag in self._refused]:
+                promise = self._unsettled[tag]
+                self._failed.append(promise)
+                promise.fail(failure)
 
         def safe(error: BaseException | None) -> None:
             self.session.core.post((forgotten,) if error is None else (kept, error))

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Condition
 
 import pytest
 
@@ -317,21 +318,22 @@ class SlowToForget(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[Done] = []
+        self._more = Condition()
 
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
         super().write(entries)
         if done is not None and all(entry.value is None for entry in entries):
-            self.waiting.append(done)
+            with self._more:
+                self.waiting.append(done)
+                self._more.notify()
         elif done is not None:
             done(None)
 
     def asked(self, count: int) -> Done:
         """Return what is to be told of the last of so many."""
-        deadline = time.monotonic() + 10
-        while len(self.waiting) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        return self.waiting[count - 1]
+        with self._more:
+            assert self._more.wait_for(lambda: len(self.waiting) >= count, timeout=10)
+            return self.waiting[count - 1]
 
 
 def refused_in(store: SlowToForget, connection: acquit.Connection) -> tuple[acquit.Sender, acquit.SendReceipt]:
@@ -388,8 +390,10 @@ def test_a_refusal_is_told_before_the_link_ends(full: acquit.Broker) -> None:
 def test_a_refused_send_that_the_store_cannot_forget_is_in_doubt(full: acquit.Broker) -> None:
     store = SlowToForget()
     with connect(full.url) as connection:
-        _, receipt = refused_in(store, connection)
+        sender, receipt = refused_in(store, connection)
         store.asked(2)(OSError("the disk is gone"))
+        with pytest.raises(DeliveryInDoubt, match="the disk is gone"):
+            sender.flush(10)
         with pytest.raises(DeliveryInDoubt, match="the disk is gone"):
             receipt.result(timeout=10)
 
