@@ -574,7 +574,7 @@ class ResumingSender(SenderCore):
             state = theirs.get(tag)
             if state is not None and is_outcome(state):
                 heard.append(tag)
-                self._hear(tag, promise, state)  # type: ignore[arg-type]  # `is_outcome` has looked at it
+                self._hear(tag, promise, state)
             elif promise.done or tag in self._refused:
                 continue  # it is being forgotten, and never sent again
             elif tag in self._named and not answer.incomplete_unsettled and id(promise) not in waiting:

@@ -694,7 +694,7 @@ class TransactedSender(SenderCore):
             transaction = provisional.transaction
             assert isinstance(transaction, Transaction)
             transaction.heard_of = True
-            provisional.outcome = outcome if is_outcome(outcome) else None  # type: ignore[assignment]  # see is_outcome
+            provisional.outcome = outcome if is_outcome(outcome) else None
             if outcome != ACCEPTED:
                 self._failed.append(promise)
                 transaction.failed.append(promise)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.connection_base import ConnectionBase, Event
@@ -138,7 +138,7 @@ class ResumedDelivery(Delivery):
     resumed = True
 
 
-def is_outcome(state: object) -> bool:
+def is_outcome(state: object) -> TypeGuard[Outcome]:
     """Return True if a state is an outcome, and so final."""
     return state.__class__ in OUTCOME_CLASSES
 
