@@ -43,6 +43,8 @@ class Terminus:
     number: int
     identity: bytes = b""
     """As the broker told the client; empty before that."""
+    former: set[bytes] = field(default_factory=set)
+    """The identities of its lives that are over. A store that lags tells of them late."""
     token: str = ""
     """The connection on which it was attached last."""
     away_s: float | None = 0.0
@@ -138,6 +140,8 @@ class Termini:
     def identified(self, name: str, identity: bytes) -> None:
         """The client has learnt which terminus the broker keeps for this link."""
         terminus = self._by_name[name]
+        if identity in terminus.former:
+            return
         if not terminus.identity:
             terminus.identity = identity
         elif terminus.identity != identity:
@@ -145,13 +149,12 @@ class Termini:
                 raise Violation(f"suspended: {terminus} was ended before its time, and is another one")
             self._release(terminus)
             self._numbers += 1
-            token, away_s, life = terminus.token, terminus.away_s, terminus.life
-            terminus.ended = True
             # The program has the same object, so that it becomes the new one.
+            terminus.former.add(terminus.identity)
             terminus.number, terminus.identity, terminus.over, terminus.ended = self._numbers, identity, False, False
-            terminus.token, terminus.life = token, life
             # It is there, as `attached` tells, or was: a store that lags tells of it when the link may be long gone.
-            terminus.away_s = self._oracle.now() if away_s is None else away_s
+            if terminus.away_s is None:
+                terminus.away_s = self._oracle.now()
             terminus.tags.clear()
             terminus.decided.clear()
 
