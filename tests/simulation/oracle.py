@@ -353,8 +353,7 @@ class Oracle:
             copy = self.copies[sequence] = Copy(key, queue)
         if copy.key != key or copy.queue != queue:
             raise Violation(f"never: {sequence} was {copy.key} in {copy.queue}, and is {key} in {queue}")
-        # What is in a subscription that goes with its links is in memory alone, and so is its tag.
-        if posting.exactly and not seen.origin and queue not in self._sweeps.targets and queue not in self._begun_s:
+        if posting.exactly and not seen.origin and queue not in self._sweeps.targets:
             self._check_exactly(posting, queue)
         self.termini.look(copy)
         again = terminus is not None and tag in terminus.tags
@@ -412,9 +411,17 @@ class Oracle:
                 raise Violation(f"order: {sequence} ({key}) came behind {self._latest[line]} to {holder}")
             self._latest[line] = sequence
 
+    def _may_enter_again(self, posting: Posting, queue: str) -> bool:
+        """Whether it may be twice in this queue, though it was sent exactly once, or has an id.
+
+        A subscription that goes with its links gives out at once what it has, in memory alone. A broker that dies
+        before the delivery-tag, or the id, is on the disk knows nothing of that posting, and its sender was told
+        nothing: it is posted once more, and enters the same subscription, whose reader has come back."""
+        return queue in self._begun_s and self._died_s >= posting.sent_s
+
     def _check_exactly(self, posting: Posting, queue: str) -> None:
         copies = [one for one in posting.copies if self.copies[one].queue == queue and not self.copies[one].moved]
-        if len(copies) > 1:
+        if len(copies) > 1 and not self._may_enter_again(posting, queue):
             raise Violation(f"exactly: {posting.key} entered {queue} as {sorted(copies)}")
 
     def _check_recovered(self, sequence: int, holder: object) -> None:
@@ -825,6 +832,8 @@ class Oracle:
             if self._deaths and not self.postings[key].durable:  # its id is nowhere but in the memory that is gone
                 continue
             if queue in self._sweeps.targets or len(sequences) == 1:
+                continue
+            if self._may_enter_again(self.postings[key], queue):
                 continue
             if self.postings[key].exactly:
                 raise Violation(f"exactly: {key} entered {queue} as {sorted(sequences)}")
