@@ -205,14 +205,17 @@ class Settling:
 
     def _give_back(self, message: Message, verdict: Verdict, account: Account, ending: Ending) -> None:
         """Perform what a loss means to a message that no delivery has, once its body is there if that takes it."""
+        state = message.state
 
         def perform(_: Message) -> None:
-            self._perform(message, verdict, account, ending)
+            if message.state is not state:
+                return  # it has left meanwhile
+            if self._lacks_body(message, verdict, ending):  # or somebody else who had it read has let it go already
+                self._memory.want(message, perform)
+            else:
+                self._perform(message, verdict, account, ending)
 
-        if self._lacks_body(message, verdict, ending):
-            self._memory.want(message, perform)
-        else:
-            perform(message)
+        perform(message)
 
     def terminus_ended(self, message: Message, terminus: SourceTerminus) -> None:
         """Give back what a terminus held whose link did not come back in time: its default-outcome (3.5.3) applies, and
@@ -314,9 +317,16 @@ class Settling:
         then: Callable[[list[Delivery]], None] | None = None,
     ) -> None:
         """Do what the verdict means to all of them, once the bodies that it takes have been read."""
-        lacking = [message for message in held.values() if self._lacks_body(message, verdict, ending)]
 
         def perform() -> None:
+            lacking = [
+                message
+                for message in held.values()
+                if message.state is _ACQUIRED and self._lacks_body(message, verdict, ending)
+            ]
+            if lacking:  # at first, or again: somebody else who had one of them read may have let it go
+                self.once_read(lacking, perform)
+                return
             otherwise = [
                 delivery
                 for delivery, message in held.items()
@@ -325,10 +335,7 @@ class Settling:
             if then is not None:
                 then(otherwise)
 
-        if lacking:
-            self.once_read(lacking, perform)
-        else:
-            perform()
+        perform()
 
     @staticmethod
     def _stale(consumer: Consumer, deliveries: list[Delivery]) -> dict[Delivery, DeliveryState] | None:

@@ -92,6 +92,23 @@ def test_what_finds_no_room_as_a_dead_letter_waits_as_after_any_failed_attempt(
     assert len(client.received[receiver]) == 2
 
 
+def test_a_body_that_is_let_go_again_as_soon_as_it_is_read_is_read_once_more() -> None:
+    """Whoever asked for it first, to learn its group after a restart for instance, has no more use for it."""
+    world = World(rules(memory_bytes_max=65_536))
+    client = world.client()
+    client.post(client.sender("q"), *(durable(b"x" * 10_000) for _ in range(20)))
+    receiver = client.receiver("q", credit=20)
+    world.settle()
+    memory = world.core.memory
+    message = next(message for message in world.core.life.live.values() if message.body is None)
+    memory.want(message, memory.drop)
+    for delivery in client.received[receiver]:
+        delivery.settle(Rejected())
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 20)
+    world.check_journal()
+
+
 def test_messages_that_failed_together_are_not_tried_again_together() -> None:
     world = World(rules(redelivery_delay_ms=10_000, redelivery_jitter=0.3))
     client = world.client()
