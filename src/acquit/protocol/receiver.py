@@ -28,6 +28,8 @@ from acquit.protocol.session_base import Properties, SessionBase
 from acquit.protocol.settlement import Input, Phase, apply
 from acquit.protocol.types import Described
 
+_TOLD_MAX: Final = 64
+"""Limits that a link remembers which its sender may not have heard of yet."""
 _TAGS_KEPT: Final = 256
 """Tags of settled deliveries that a link may remember: looking for them costs more than they do."""
 
@@ -89,6 +91,7 @@ class ReceivingLink(Link):
         "_last_tag",
         "_overdraft",
         "_tags",
+        "_told",
         "available",
         "delivery_count",
         "drain",
@@ -107,6 +110,7 @@ class ReceivingLink(Link):
         self.stateful = False
         self._arriving: _Arriving | None = None
         self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
+        self._told: list[tuple[int, int]] = []  # limits of our flows from the last on that it has heard, see `_heard`
         self._echo = False
         self._echo_awaited = False
         self._last_tag = b""  # the largest, shorter ones being smaller, while each was larger than the one before
@@ -229,6 +233,7 @@ class ReceivingLink(Link):
         count = None if self.remote_attach is None else self.delivery_count
         echo, self._echo = self._echo, False
         self._echo_awaited = self._echo_awaited or echo
+        self._tell(add(self.delivery_count, self.credit))
         return count, self.credit, self.available, self.drain, echo
 
     def is_arriving(self, delivery: Delivery) -> bool:
@@ -249,7 +254,8 @@ class ReceivingLink(Link):
         if not super()._check_remote(attach):
             return False
         if attach.initial_delivery_count is not None:
-            self.delivery_count = attach.initial_delivery_count
+            self.delivery_count = initial = attach.initial_delivery_count
+            self._told = [(add(limit, initial), add(highest, initial)) for limit, highest in self._told]
         elif attach.source is not None:  # without a source it is only a refusal
             self.fail(AmqpCondition.INVALID_FIELD, "a sender's attach must have an initial-delivery-count (2.7.3)")
             return False
@@ -261,9 +267,35 @@ class ReceivingLink(Link):
         if advance > 0:
             self.credit = receiver_credit(self.credit, self.delivery_count, delivery_count)
             self.delivery_count = delivery_count
-        if link_credit is not None and add(delivery_count, link_credit) == add(self.delivery_count, self.credit):
-            self._overdraft = 0  # the sender has heard of the lower limit
+        if link_credit is not None:
+            self._heard(delivery_count, link_credit)
         self._check_drained()
+
+    def _tell(self, limit: int) -> None:
+        """Remember what a flow says: the delivery-count up to which the sender may go."""
+        told, count = self._told, self.delivery_count
+        if not told:
+            told.append((limit, limit))
+        elif limit != told[-1][0]:
+            highest = told[-1][1]
+            told.append((limit, limit if distance(highest, limit) > 0 else highest))
+            # A sender that has gone further than all that it was told up to one flow has heard of a later one.
+            while len(told) > 1 and (len(told) > _TOLD_MAX or distance(told[0][1], count) > 0):
+                del told[0]
+
+    def _heard(self, delivery_count: int, link_credit: int) -> None:
+        """Learn from the sender's state which of our flows it has heard: at least the first that makes this of it. As
+        the limit goes up and down, a later one may make the same of it, which would prove nothing."""
+        limit = add(delivery_count, link_credit)
+        for at, (told, _) in enumerate(self._told):
+            # One that has gone further than a lower limit says so.
+            if (told if distance(delivery_count, told) > 0 else delivery_count) == limit:
+                del self._told[:at]
+                break
+        else:
+            return
+        if len(self._told) == 1 and limit == add(self.delivery_count, self.credit):
+            self._overdraft = 0
 
     def _check_drained(self) -> None:
         if self.drain and not self.credit and self._arriving is None:

@@ -26,6 +26,7 @@ from acquit.protocol.definitions import (
     Transfer,
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.endpoint import UINT_MAX
 from acquit.protocol.events import (
     DeliveriesReceived,
     DeliveryAborted,
@@ -480,6 +481,45 @@ def test_once_the_sender_has_heard_the_lower_limit_holds() -> None:
     peer.hear()
     peer.say(sender_flow(0, 1))
     assert failure(peer, transfer(0), transfer(1)) == LinkCondition.TRANSFER_LIMIT_EXCEEDED
+
+
+def test_a_sender_that_says_the_same_as_long_ago_may_not_have_heard() -> None:
+    """Its flow was on the way when we raised the limit and lowered it to what it had been."""
+    peer, link = receiving_engine(credit=1)
+    peer.say(transfer(0))
+    for credit in (4, 0):
+        link.grant(credit)
+        peer.hear()
+    peer.say(sender_flow(1, 0))
+    for number in range(1, 5):
+        assert kinds(peer.say(transfer(number))) == ["DeliveriesReceived"]
+    assert failure(peer, transfer(5)) == LinkCondition.TRANSFER_LIMIT_EXCEEDED
+
+
+def test_a_sender_that_went_on_before_it_heard_has_heard_when_it_says_so() -> None:
+    peer, link = receiving_engine(credit=5)
+    link.grant(1)
+    peer.hear()
+    for number in range(3):
+        peer.say(transfer(number))
+    peer.say(sender_flow(3, 0))
+    assert failure(peer, transfer(3)) == LinkCondition.TRANSFER_LIMIT_EXCEEDED
+
+
+def test_the_limits_that_a_silent_sender_was_told_are_forgotten_as_it_goes_on() -> None:
+    peer, link = receiving_engine(credit=2)
+    for number in range(1_000):
+        peer.say(transfer(number))
+        link.grant(2)
+        peer.hear()
+    assert len(link._told) <= 3
+    for credit in range(1_000):
+        link.grant(credit)
+        peer.hear()
+    assert len(link._told) < 100
+    for credit in (UINT_MAX, 0, UINT_MAX):
+        link.grant(credit)
+        assert peer.hear()
 
 
 def test_lower_and_higher_again() -> None:
