@@ -72,7 +72,10 @@ def check_disk(world: World) -> None:
     if options.segment_bytes < SMALL_BYTES:
         return
     usual = max(options.recovery_bytes_max, 2 * live)
-    lived = max((then for end, then in world.lived if end >= journal.end - LAZY * usual), default=live)
+    begin = journal.end - LAZY * usual
+    first = next((at for at, (end, _) in enumerate(world.lived) if end >= begin), len(world.lived))
+    # What the last look before that found may have lived until it.
+    lived = max((then for _, then in world.lived[max(first - 1, 0) :]), default=live)
     bound = max(LAZY * usual, 2 * lived) + largest
     if recovered > bound:
         raise Violation(f"disk: recovery would read {recovered} bytes, of at most {bound}; {live} are live")
