@@ -98,7 +98,7 @@ from acquit.protocol.definitions import (
     Role,
     TransactionalState,
 )
-from acquit.protocol.delivery import Delivery, DeliveryState, LinkBase
+from acquit.protocol.delivery import AnyLink, Delivery, DeliveryState
 from acquit.protocol.endpoint import LinkState
 from acquit.protocol.events import (
     ConnectionEnded,
@@ -656,7 +656,7 @@ class Core:
         self.life.touched.pop(peer.engine, None)
 
     def _session_over(self, peer: Peer, session: Session, ending: Ending) -> None:
-        by_link: dict[LinkBase, list[Delivery]] = {link: [] for link in session.links}
+        by_link: dict[AnyLink, list[Delivery]] = {link: [] for link in session.links}
         for delivery in session.unsettled():
             by_link.setdefault(delivery.link, []).append(delivery)
         for link, deliveries in by_link.items():
@@ -665,7 +665,7 @@ class Core:
     def _link_over(
         self,
         peer: Peer,
-        link: LinkBase,
+        link: AnyLink,
         deliveries: list[Delivery],
         ending: Ending,
         *,

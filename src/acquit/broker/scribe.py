@@ -60,7 +60,7 @@ class Scribe:
         """The reserve is used up: nothing durable may happen."""
         self._waiting: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._in_flight: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self._volatile: dict[JournaledNode, None] = {}
+        self._uncounted: dict[JournaledNode, None] = {}
         self._actors: dict[ActorKey, int] = {}
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -209,13 +209,13 @@ class Scribe:
     def count_volatile(self, queue: JournaledNode, kind: int, count: int) -> None:
         """Count an event of `count` volatile messages of the queue; `queue.counts` is the caller's."""
         queue.volatile[kind] += count
-        self._volatile[queue] = None
+        self._uncounted[queue] = None
 
     def write_counters(self) -> None:
         """Record what happened to volatile messages since the last time. Nothing is lost where there is no room."""
         counts = tuple(
             (queue.number, kind, count)
-            for queue in self._volatile
+            for queue in self._uncounted
             for kind, count in enumerate(queue.volatile)
             if count
         )
@@ -225,9 +225,9 @@ class Scribe:
             except StoreFull:
                 self.exhausted = True
                 return
-        for queue in self._volatile:
+        for queue in self._uncounted:
             queue.volatile = [0] * len(queue.volatile)
-        self._volatile.clear()
+        self._uncounted.clear()
 
     def actor_number(self, actor: Actor) -> int:
         """The number of a link in the journal, declared there when it is first needed. 0 where there is no room."""

@@ -110,7 +110,7 @@ class Connection(ConnectionBase):
         self.open_properties: Mapping[str, object] = {}
         """Properties of this connection in our open, beside those of the options. `admit` may set them."""
 
-        self.predictions: Predictions = Predictions()
+        self.predictions = self._predictions = Predictions()
         self._handshake = Handshake(options, server=server, sasl=sasl, out=self.out)
         self._decoder = FrameDecoder(options.max_frame_size)
         self._open_sent = False
@@ -231,7 +231,7 @@ class Connection(ConnectionBase):
         self._incoming_channels.clear()
         self.dirty.clear()
         self.events.clear()
-        self.predictions = Predictions()
+        self.predictions = self._predictions = Predictions()
         self.context = self.admit = self.count_assembled = self.unfinished = None
 
     # -- for the application
@@ -386,7 +386,7 @@ class Connection(ConnectionBase):
                 session = self._incoming_channels.get(channel)
                 if session is not None:
                     head = self._decoder.data[start : self._decoder.offset - len(payload)]
-                    self.predictions.learn(session, performative, head)
+                    self._predictions.learn(session, performative, head)
                 self._take_predicted()
             if not self._may_go_on:
                 break
@@ -395,7 +395,7 @@ class Connection(ConnectionBase):
     def _take_predicted(self) -> None:
         if self.unfinished is not None and self.turn.left > 0 and self.unfinished():
             self.unfinished = None
-        if self.state is ConnectionState.OPENED and self._may_go_on and self.predictions.take(self._decoder, self):
+        if self.state is ConnectionState.OPENED and self._may_go_on and self._predictions.take(self._decoder, self):
             self._liveness.heard(self._now)
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeGuard
+from typing import Final, Generic, TypeAlias, TypeGuard, TypeVar
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.connection_base import ConnectionBase, Event
@@ -86,7 +86,7 @@ class Delivery:
 
     def __init__(
         self,
-        link: LinkBase,
+        link: AnyLink,
         delivery_id: int,
         tag: bytes,
         message_format: int,
@@ -158,7 +158,10 @@ def shortened(state: object) -> DeliveryState:
             return Released()
 
 
-class LinkBase:
+SessionT_co = TypeVar("SessionT_co", bound="SessionDeliveries", covariant=True)
+
+
+class LinkBase(Generic[SessionT_co]):
     """Half of a link that a delivery, and the map that it is in, know: `endpoint.Link` is the rest of it.
 
     `role` is ours: Role.SENDER (False) or Role.RECEIVER (True). `source` is as the sending end describes it, `target`
@@ -182,7 +185,7 @@ class LinkBase:
 
     role: Role
 
-    def __init__(self, session: SessionDeliveries, name: str, handle: int, context: object) -> None:
+    def __init__(self, session: SessionT_co, name: str, handle: int, context: object) -> None:
         self.session = session
         self.name = name
         self.handle = handle
@@ -212,7 +215,7 @@ class StatesReceived(Event):
     sender that hears an outcome this way (rcv-settle-mode second) settles them when it has acted on it.
     """
 
-    link: LinkBase
+    link: AnyLink
     deliveries: list[Delivery]
     state: DeliveryState | None
     settled: bool
@@ -224,6 +227,9 @@ class TransactionalStateMissed(Event):
     were: what it believes to be part of the transaction is not. Of those that there are, StatesReceived follows."""
 
     state: TransactionalState
+
+
+AnyLink: TypeAlias = LinkBase["SessionDeliveries"]
 
 
 class SessionDeliveries:
@@ -275,7 +281,7 @@ class SessionDeliveries:
         final = is_outcome(state)
         before = len(self.outgoing)
         count = 0
-        link: LinkBase | None = None
+        link: AnyLink | None = None
         ids: list[int] | None = None
         settling = False
         try:
@@ -436,8 +442,8 @@ class SessionDeliveries:
         """Do what the table says to the peer's word on deliveries that are in the map, and tell the application."""
         before = len(self.outgoing)
         received = steps is RECEIVER_STEPS
-        told: dict[LinkBase, list[Delivery]] = {}
-        link: LinkBase | None = None
+        told: dict[AnyLink, list[Delivery]] = {}
+        link: AnyLink | None = None
         group: list[Delivery] = []
         for delivery in found:
             step = steps[delivery.phase][input_]

@@ -60,7 +60,7 @@ class LinkState(IntEnum):
     """Final state. The object may be kept; its verbs do nothing."""
 
 
-class Link(LinkBase):
+class Link(LinkBase[SessionBase]):
     """Base of both roles of a link. Made by `Session.attach_sender` and `attach_receiver`, or by a peer's attach.
 
     `local_attach` and `remote_attach` are the attaches of both ends; what deliveries see of a link is in `LinkBase`.
@@ -77,8 +77,6 @@ class Link(LinkBase):
         "remote_handle",
         "state",
     )
-
-    session: SessionBase
 
     def __init__(self, session: SessionBase, name: str, handle: int, context: object) -> None:
         super().__init__(session, name, handle, context)

@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection_base import ConnectionBase, Event
 from acquit.protocol.definitions import Begin, Error, Flow, Performative
-from acquit.protocol.delivery import LinkBase, SessionDeliveries
+from acquit.protocol.delivery import AnyLink, SessionDeliveries
 from acquit.protocol.serial import MASK
 
 Properties: TypeAlias = Mapping[str, object]
@@ -79,7 +79,7 @@ class SessionBase(SessionDeliveries):
         """Transfer frames the peer will take now (2.5.6)."""
         self.errant_handles: set[int] = set()  # of links that were detached with an error, at most handle_max
 
-        self._flows: dict[LinkBase, None] = {}
+        self._flows: dict[AnyLink, None] = {}
         self._session_flow_owed = False
         self._half_written: deque[Unfinished] = deque()
         self._dirty = False
@@ -124,7 +124,7 @@ class SessionBase(SessionDeliveries):
         self.remote_incoming_window -= 1
         self.connection.write_frame(self.channel, head, payload)
 
-    def write_flow(self, link: LinkBase | None = None, *, properties: Properties | None = None) -> None:
+    def write_flow(self, link: AnyLink | None = None, *, properties: Properties | None = None) -> None:
         """Write a flow, of a link or of the session alone; either renews our incoming window (2.5.6)."""
         options = self.connection.options
         flow = Flow(
@@ -148,12 +148,12 @@ class SessionBase(SessionDeliveries):
             self._dirty = True
             self.connection.dirty.append(self)
 
-    def owe_flow(self, link: LinkBase) -> None:
+    def owe_flow(self, link: AnyLink) -> None:
         """A flow of this link is to be written with the next output."""
         self._flows[link] = None
         self.mark_dirty()
 
-    def owe_no_flow(self, link: LinkBase) -> None:
+    def owe_no_flow(self, link: AnyLink) -> None:
         """The link's handle is about to go: a flow for it would be an error."""
         self._flows.pop(link, None)
 

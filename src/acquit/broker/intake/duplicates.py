@@ -75,7 +75,7 @@ class Duplicates:
         self._scribe = scribe
         self.ids_max = ids_max
         self._windows = scribe.recorder.table.windows
-        self._volatile = Windows()
+        self._volatile_ids = Windows()
         self._held: dict[tuple[str, bytes], tuple[object, dict[int, int]]] = {}
         """(address, id) -> the transaction that holds it, and by body the provisional sequence."""
         self._of: dict[object, list[tuple[Identity, int]]] = {}
@@ -126,11 +126,11 @@ class Duplicates:
 
     def _look_up(self, identity: Identity) -> None:
         address, fingerprint = identity.address, identity.fingerprint
-        volatile = self._volatile.look_up(address, _told(identity), fingerprint)
+        volatile = self._volatile_ids.look_up(address, _told(identity), fingerprint)
         durable = self._windows.look_up(address, identity.identity, fingerprint)
         known = max(volatile, durable)
         identity.first = known[1]
-        identity.recorded = known is durable
+        identity.recorded = durable > volatile
         identity.flags = ID_REUSED if known[0] is Known.REUSED else 0
 
     def suppress(self, identity: Identity, target: Target, actor: int) -> bool:
@@ -213,7 +213,7 @@ class Duplicates:
             self.forget(address)
             return
         limit = min(policy.duplicate_window, self.ids_max)
-        for windows in (self._windows, self._volatile):
+        for windows in (self._windows, self._volatile_ids):
             window = windows.by_address.get(address)
             if window is not None:
                 self._limit(windows, address, window, limit)
@@ -224,7 +224,7 @@ class Duplicates:
 
     def forget(self, address: str) -> None:
         """Forget all ids that were posted to this address."""
-        self._volatile.forget(address.encode())
+        self._volatile_ids.forget(address.encode())
         self._forget(self._windows, address)
 
     def _remember(self, identity: Identity, sequence: int, position: int | None) -> None:
@@ -235,8 +235,8 @@ class Duplicates:
             self._bound(self._windows, identity)
         else:
             entry = WindowEntry(sequence, identity.fingerprint, _told(identity))
-            self._volatile.remember(identity.address, entry, Position(0))
-            self._bound(self._volatile, identity)
+            self._volatile_ids.remember(identity.address, entry, Position(0))
+            self._bound(self._volatile_ids, identity)
 
     def _bound(self, windows: Windows, identity: Identity) -> None:
         """An id was added to its window: keep to the limits."""
@@ -253,13 +253,13 @@ class Duplicates:
                     break
 
     def _forget(self, windows: Windows, address: str) -> None:
-        if windows is self._volatile:
+        if windows is self._volatile_ids:
             windows.forget(address.encode())
         elif address in windows.by_address:
             self._record(StateDeleted(self._scribe.time_us, Namespace.DUPLICATES, address.encode()))
 
     def _limit(self, windows: Windows, address: str, window: Window, limit: int) -> None:
-        if windows is self._volatile:
+        if windows is self._volatile_ids:
             windows.limit(address, limit)
         elif window.limit != limit:
             self._record(windows.limit_record(address, limit, self._scribe.time_us))

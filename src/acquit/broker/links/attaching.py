@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.denials import Denials
 from acquit.broker.refusal import Refused
 from acquit.protocol.definitions import AmqpCondition, Error, LinkCondition
-from acquit.protocol.delivery import LinkBase
+from acquit.protocol.delivery import AnyLink
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Attaching:
         self._links[key] = link
         return stolen
 
-    def ended(self, peer: Peer, link: LinkBase) -> None:
+    def ended(self, peer: Peer, link: AnyLink) -> None:
         """The link is no more. Once for each that was accepted."""
         self._quotas.leave_link(peer)
         key = _key(peer, link)
@@ -75,7 +75,7 @@ class Attaching:
         return self._senders.accept(peer, link)
 
 
-def _key(peer: Peer, link: LinkBase) -> LinkKey:
+def _key(peer: Peer, link: AnyLink) -> LinkKey:
     return peer.user, peer.container, link.name, bool(link.role)
 
 

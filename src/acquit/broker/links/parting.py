@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from acquit.broker.outcomes.leaving import Leaving
     from acquit.broker.outcomes.settling import Settling
     from acquit.broker.queue import Ending
-    from acquit.protocol.delivery import Delivery, LinkBase
+    from acquit.protocol.delivery import AnyLink, Delivery
 
 
 class Parting:
@@ -100,7 +100,7 @@ def held_by(deliveries: list[Delivery]) -> dict[Consumer, list[Delivery]]:
     return held
 
 
-def outlives(link: LinkBase) -> bool:
+def outlives(link: AnyLink) -> bool:
     """True if the terminus lives on when its link is gone (3.5.3), as that of a subscription does until it is given up,
     and that of a resumable link until its time is over."""
     context = link.context

@@ -39,6 +39,9 @@ Reader: TypeAlias = Callable[[Fields], object]
 Test: TypeAlias = Callable[[Fields], bool | None]
 """A condition's truth."""
 
+Calculation: TypeAlias = Callable[[int | float, int | float], int | float]
+"""An operator of numbers: of integers it makes an integer."""
+
 _EXACT_IN_DOUBLE_MAX: Final = 1 << 53
 
 
@@ -275,7 +278,7 @@ def _signed(sign: str, read: Reader) -> Reader:
     return value
 
 
-def _arithmetic(first: Reader, rest: list[tuple[Callable[[float, float], float], Reader]]) -> Reader:
+def _arithmetic(first: Reader, rest: list[tuple[Calculation, Reader]]) -> Reader:
     def value(fields: Fields) -> object:
         a = first(fields)
         for calculate, read in rest:
@@ -294,11 +297,11 @@ def _arithmetic(first: Reader, rest: list[tuple[Callable[[float, float], float],
     return value
 
 
-def _as_long(number: float) -> float | None:
+def _as_long(number: int | float) -> int | float | None:
     return number if LONG_MIN <= number <= LONG_MAX else None
 
 
-def _divide(a: float, b: float) -> float:
+def _divide(a: int | float, b: int | float) -> int | float:
     """Java's: between integers, towards zero."""
     if type(a) is float:
         return a / b
@@ -306,7 +309,7 @@ def _divide(a: float, b: float) -> float:
     return quotient if (a < 0) is (b < 0) else -quotient
 
 
-def _remainder(a: float, b: float) -> float:
+def _remainder(a: int | float, b: int | float) -> int | float:
     """Java's: the sign is that of the dividend."""
     if type(a) is float:
         return math.fmod(a, b)
@@ -314,7 +317,7 @@ def _remainder(a: float, b: float) -> float:
     return rest if a >= 0 else -rest
 
 
-_CALCULATIONS: Final[dict[str, Callable[[float, float], float]]] = {
+_CALCULATIONS: Final[dict[str, Calculation]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
