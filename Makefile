@@ -11,7 +11,7 @@ export ACQUIT_TEST_SEED := $(SEED)
 # Tests start hundreds of processes: where bytecode is not kept, as in many containers, each compiles acquit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format generate interop foreign brokers-table interop-peers bench bench-peers bench-spark changelog simulate soak mutants planted \
+.PHONY: help demo test native test-native check format generate interop foreign brokers-table interop-peers bench bench-peers bench-spark changelog simulate soak mutants planted \
 	fuzz spark-crash site pins sbom audit-dependencies clean
 
 help:
@@ -25,6 +25,19 @@ demo: ## messages, kills, a Spark table, and a balance sheet: about 2 minutes af
 test: ## unit, property and simulation tests, warnings as errors (under 8 minutes on 2 cores)
 	@tools/environment.sh dev spark
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+
+# The same sources with their hot path compiled, and the tests of what is compiled, of machines in virtual time and of brokers
+# that are killed, against it.
+NATIVE := $(CURDIR)/build/native
+NATIVE_TESTS := tests/unit/test_native.py tests/unit/protocol tests/unit/broker tests/unit/ledger tests/unit/store tests/scenarios \
+	tests/properties tests/simulation tests/crash
+native: ## compile the hot path into build/native (with a C compiler, in two minutes)
+	@tools/environment.sh dev spark
+	$(BIN)/python tools/native.py $(NATIVE)
+
+test-native: native ## tests of what is compiled, against it
+	PYTHONPATH=$(NATIVE) $(BIN)/python -m pytest -n $(JOBS) --dist loadscope \
+		-m 'not pure and not interop and not slow and not sparkcrash' $(NATIVE_TESTS) $(ARGS)
 
 check: ## format, lint, types, import directions, public names, generated files, repository hygiene
 	@tools/environment.sh dev spark

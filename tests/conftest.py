@@ -139,7 +139,10 @@ def together(nodeid: str) -> str:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"acquit: seed {config.stash[SEED]} (make test SEED={config.stash[SEED]} repeats it)"
+    from acquit._version import native
+
+    build = "native" if native() else "pure"
+    return f"acquit: {build}, seed {config.stash[SEED]} (make test SEED={config.stash[SEED]} repeats it)"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,8 @@ client, and a copy that is only on the path has no distribution.
 
 from __future__ import annotations
 
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final
 
 VERSION: Final = "0.1.0"
@@ -16,4 +18,10 @@ def version() -> str:
     return VERSION
 
 
-__all__ = ["VERSION", "version"]
+def native() -> bool:
+    """Return True where the hot path is compiled (docs/native.md): Python takes such a module before its source."""
+    folder = os.path.join(os.path.dirname(__file__), "protocol")
+    return any(os.path.exists(os.path.join(folder, f"serial{suffix}")) for suffix in EXTENSION_SUFFIXES)
+
+
+__all__ = ["VERSION", "native", "version"]

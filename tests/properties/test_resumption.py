@@ -419,6 +419,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
 """Mistakes, and the stroke that shows each."""
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, stroke = MISTAKES[mistake]

@@ -70,6 +70,7 @@ def test_a_case_is_one_line_that_can_be_read_back() -> None:
     assert Case.parse("seed=9") == Case(seed=9)
 
 
+@pytest.mark.pure
 def test_a_broker_that_answers_before_the_disk_has_it_is_found_and_the_case_shrunk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from acquit._version import version
+from acquit._version import native, version
 from acquit.cli.exits import Exit, exit_of, one_line
 from acquit.cli.lazy import LazyGroup
 
@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "3 no broker; 4 damaged, or the balance does not hold; 5 the broker refuses messages; 130 interrupted.",
 )
 @click.option("--debug", is_flag=True, envvar="ACQUIT_DEBUG", help="Show the traceback of a failure.")
-@click.version_option(version(), prog_name="acquit", message="%(prog)s %(version)s")
+@click.version_option(version(), prog_name="acquit", message="%(prog)s %(version)s" + (" (native)" if native() else ""))
 @click.pass_context
 def acquit(ctx: click.Context, debug: bool) -> None:
     """Message delivery with every message accounted for."""

@@ -20,7 +20,7 @@ import struct
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from acquit.errors import DecodeError, EncodeError
 from acquit.protocol import _decoder as d
@@ -311,13 +311,15 @@ def _decode_section(section: bytes, kind: type) -> object:
 
 @lru_cache(maxsize=1024, typed=True)
 def encode_header(
-    durable: bool = False,
-    priority: int = 4,
-    ttl_ms: int | None = None,
-    first_acquirer: bool = False,
-    delivery_count: int = 0,
+    durable: Any = False,
+    priority: Any = 4,
+    ttl_ms: Any = None,
+    first_acquirer: Any = False,
+    delivery_count: Any = 0,
 ) -> bytes:
-    """A header section; b"" where it would only say the defaults. Remembered, as few combinations come up."""
+    """A header section; b"" where it would only say the defaults. Remembered, as few combinations come up.
+
+    The values are whatever a message was given. Raises EncodeError for what its field cannot hold."""
     for name, value in (("durable", durable), ("first_acquirer", first_acquirer)):
         if not isinstance(value, bool):  # whatever else is not nothing would pass for true
             raise EncodeError(f"{name} must be True or False, got {value!r:.60}")

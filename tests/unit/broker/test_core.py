@@ -105,6 +105,7 @@ def test_a_consumer_that_takes_nothing_costs_neither_memory_nor_others(kind: str
     world.check_journal()
 
 
+@pytest.mark.pure
 def test_looking_for_what_was_set_aside_takes_one_look_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     client = world.client()
@@ -888,6 +889,7 @@ def test_a_body_that_moves_while_it_is_read_is_read_again() -> None:
     assert len(client.held(receiver)) == 10
 
 
+@pytest.mark.pure
 def test_a_queue_goes_on_when_what_was_read_for_it_is_gone_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     client = world.client()

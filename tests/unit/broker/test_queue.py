@@ -196,6 +196,7 @@ def test_endings_without_an_outcome() -> None:
     assert set(LEFT_BEHIND) == LOSSES | {Ending.DETACHED, Ending.ENDED_HERE}
 
 
+@pytest.mark.pure
 def test_every_event_is_one_that_the_broker_asks_for() -> None:
     """A row that no code reaches is a picture of something that never happens. What is exempt is read from the fold, or
     goes by the rows without asking; `tests/simulation/rows.py` says why of each."""

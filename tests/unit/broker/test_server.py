@@ -133,6 +133,7 @@ def test_bodies_of_settled_messages_are_erased_while_nothing_is_written(tmp_path
     assert life.end is EventKind.ACCEPTED and life.size_bytes > len(gone)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("ends", ["while a chore runs", "when the reader was told to end"])
 def test_a_stop_while_a_segment_leaves_is_a_clean_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
@@ -443,6 +444,7 @@ def test_an_error_of_the_disk_ends_the_broker(tmp_path: Path, caplog: pytest.Log
     assert "the journal failed" in caplog.text
 
 
+@pytest.mark.pure
 def test_a_stop_without_room_for_its_last_record_is_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

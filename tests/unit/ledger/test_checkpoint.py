@@ -331,6 +331,7 @@ def test_only_a_read_that_is_out_is_taken_back(broker: MiniBroker) -> None:
         checkpoint.complete_read(read)
 
 
+@pytest.mark.pure
 def test_no_room_in_any_step_loses_nothing(broker: MiniBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every append and every leaving is refused once before it is let through."""
     refused = 0

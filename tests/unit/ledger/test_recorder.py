@@ -149,6 +149,7 @@ def test_when_the_disk_is_full_only_what_is_essential_is_posted(raw: Written) ->
     flush(recorder)
 
 
+@pytest.mark.pure
 def test_transitions_are_not_lost_when_there_is_no_room_for_them(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +166,7 @@ def test_transitions_are_not_lost_when_there_is_no_room_for_them(
     flush(recorder)
 
 
+@pytest.mark.pure
 def test_what_is_kept_without_room_keeps_its_place(
     raw: Written, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +186,7 @@ def test_what_is_kept_without_room_keeps_its_place(
     assert kinds == [RecordKind.TRANSITIONS, RecordKind.ATTEMPT, RecordKind.TRANSITIONS]
 
 
+@pytest.mark.pure
 def test_copies_that_found_no_room_stand_before_what_happens_to_them(
     raw: Written, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_connection_that_is_not_open_yet_has_no_name() -> None:
     assert admitted.admit(Open("", desired_capabilities=ASKS)) is None
 
 
+@pytest.mark.pure
 def test_among_many_connections_of_a_container_none_is_looked_at() -> None:
     """Thousands may have one container-id, and each of them is asked about by the next one."""
     world = World()

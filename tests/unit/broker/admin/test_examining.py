@@ -226,6 +226,7 @@ def test_a_full_page_says_that_there_is_more_in_what_was_read_already() -> None:
     assert [ask(client, "QUERY", body | {"after": after})[1]["next_after"] for after in (0, 2, 3)] == [3, None, None]
 
 
+@pytest.mark.pure
 def test_bodies_are_read_as_far_as_their_bytes_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examining, "STEP_BYTES", 1)
     world, client = posted("q", *[durable(b"x") for _ in range(4)], options=PAGED)

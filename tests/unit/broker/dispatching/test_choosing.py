@@ -196,6 +196,7 @@ def test_each_message_is_judged_once_for_each_interest(monkeypatch: pytest.Monke
     assert judgements.count - before <= 2_000
 
 
+@pytest.mark.pure
 def test_bodies_are_read_back_once_to_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that has outgrown its memory, and consumers that match nearly nothing of it."""
     options = BrokerOptions(
@@ -463,6 +464,7 @@ def test_priorities_hold_for_what_is_aside() -> None:
     assert got(client, link) == expected
 
 
+@pytest.mark.pure
 def test_a_consumer_with_a_thousand_idle_neighbours_is_found_without_asking_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -813,6 +815,7 @@ def test_laborious_selectors_have_a_few_messages_a_turn(where: str, monkeypatch:
     assert got(client, late) == [5] * 40
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize(
     ("where", "selected", "messages"),
     [("in the backlog", "n % 10 = {0} - 1", LOOKS_MAX), ("in the backlog", "n = -{0}", 10), ("aside", "n = -{0}", 10)],

@@ -145,6 +145,7 @@ def test_nothing_is_kept_of_a_presettled_link_that_ends_before_the_sync() -> Non
     assert world.fold().messages == {}
 
 
+@pytest.mark.pure
 def test_a_turn_hands_out_so_many_and_queues_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that had no turn in one are first in the next: a queue with a million messages keeps no other waiting."""
     monkeypatch.setattr(dispatch, "HANDED_MAX", 20)
@@ -168,6 +169,7 @@ def test_a_turn_hands_out_so_many_and_queues_take_turns(monkeypatch: pytest.Monk
     assert next(counts for counts in received if counts[1])[0] < 200
 
 
+@pytest.mark.pure
 def test_a_turn_judges_so_many_of_a_long_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer who looks for what is not there has the queue looked through in many turns."""
     monkeypatch.setattr(choosing, "LOOKS_MAX", 50)

@@ -210,6 +210,7 @@ def test_an_address_may_have_no_groups() -> None:
     assert world.core.queues.by_name["q"].groups is None
 
 
+@pytest.mark.pure
 def test_the_map_of_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_module, "GROUPS_MAX", 10)
     monkeypatch.setattr(groups_module, "BUCKETS", 4)

@@ -39,6 +39,7 @@ def outcomes(client: Client, deliveries: list[Delivery]) -> list[object]:
     return [client.outcome(delivery) for delivery in deliveries]
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("message", [VOLATILE, DURABLE], ids=["volatile", "durable"])
 def test_a_run_is_entered_once(message: Message, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the careful path, and not one by one."""

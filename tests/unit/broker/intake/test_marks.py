@@ -398,6 +398,7 @@ def test_numbers_that_run_out_within_one_sync_leave_no_gap(address: str | None) 
     assert live_of(world, "q") == 9
 
 
+@pytest.mark.pure
 def test_the_ledger_knows_which_posting_the_highest_one_repeats() -> None:
     world = World()
     client = world.client()

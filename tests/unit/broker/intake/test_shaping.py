@@ -313,6 +313,7 @@ def test_priorities_in_turns_have_a_template_each(written: Callable[[bytes], byt
         same(template, payload)
 
 
+@pytest.mark.pure
 def test_a_sender_whose_messages_fit_nothing_is_looked_at_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     learned = []
     monkeypatch.setattr(shaping, "learn_template", learned.append)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
@@ -11,6 +13,7 @@ PRODUCERS = 50
 OPTIONS = BrokerOptions(address=(AddressRule("q", {"messages_max": 4 * PRODUCERS, "full_policy": "block"}),))
 
 
+@pytest.mark.pure
 def test_who_has_some_credit_is_not_looked_at_in_every_turn() -> None:
     """However many share a queue: each gets more as it uses what it has."""
     world = World(OPTIONS)

@@ -477,6 +477,7 @@ def test_what_was_taken_is_not_forgotten_before_the_peer_has_heard(way: str) -> 
     assert map_of(resume_from(client, {one.tag: ACCEPTED}, credit=0)) == {one.tag: Modified(delivery_failed=True)}
 
 
+@pytest.mark.pure
 def test_a_rejection_that_became_a_failed_attempt_is_told_as_the_link_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -415,6 +415,7 @@ def fill(world: World, client: Client, rounds: int = 60) -> None:
     world.settle()
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("taken", [[], ["1"], ["2"], ["1", "2"]], ids=lambda taken: f"without {taken}")
 def test_copies_survive_their_segment(taken: list[str]) -> None:
     """One of them takes the payload along, the others name it; and again, when that one's segment leaves."""
@@ -763,6 +764,7 @@ def test_a_snapshot_shows_topics_and_subscriptions() -> None:
     assert rows["news::client/one"].kind == "subscription"
 
 
+@pytest.mark.pure
 def test_copies_are_recorded_as_events_only() -> None:
     world = World()
     client = world.client()

@@ -70,6 +70,7 @@ def test_a_message_that_is_purged_while_it_is_read_frees_its_place() -> None:
     assert (live_of(world, "q"), world.core.next_due_ms) == (0, None)
 
 
+@pytest.mark.pure
 def test_without_room_for_copies_it_is_tried_again_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     client = world.client()
@@ -101,6 +102,7 @@ def test_without_room_for_copies_it_is_tried_again_and_nothing_is_lost(monkeypat
     world.check_journal()
 
 
+@pytest.mark.pure
 def test_a_pause_for_want_of_room_is_no_longer_when_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     client = world.client()

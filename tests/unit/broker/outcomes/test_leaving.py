@@ -41,6 +41,7 @@ def end(client: Client) -> None:
     client.world.carry()
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("leave", [detach, end, Client.close, Client.lose])
 def test_it_is_given_back_some_in_each_turn_before_anything_else_of_its_queue_goes_out(
     leave: Callable[[Client], None], given_back: list[int]

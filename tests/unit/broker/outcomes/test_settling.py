@@ -68,6 +68,7 @@ def test_jitter_makes_a_delay_shorter_or_longer(chance: float, delay_ms: int) ->
     assert len(client.received[receiver]) == 2
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("outcome", [FAILED, Rejected()], ids=["failed", "rejected"])
 def test_what_finds_no_room_as_a_dead_letter_waits_as_after_any_failed_attempt(
     outcome: Modified | Rejected, monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ def test_properties_that_are_not_there(payload: bytes) -> None:
     assert absent["amqp.to"] is None
 
 
+@pytest.mark.pure
 def test_facts_of_the_place_in_the_queue() -> None:
     message = SimpleNamespace(
         durable=False, priority=9, attempt=2, expires_at_ms=777, size_bytes=1234, body=None, queue=None

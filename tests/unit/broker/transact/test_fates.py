@@ -409,6 +409,7 @@ def test_a_run_of_an_earlier_version_says_nothing_of_what_it_forgot(leave: bool)
     assert after.crash().core.transactions.fates_kept_ms == HOUR_MS
 
 
+@pytest.mark.pure
 def test_without_room_it_is_said_before_anything_else() -> None:
     """Nothing leaves the journal before it stands there."""
     world = World(TWO)

@@ -1,0 +1,208 @@
+"""Compile the hot path with mypyc: the same sources, and a build that is optional (docs/native.md).
+
+    python tools/native.py build/native        # a tree like src/, compiled in place
+
+A wheel has it where the hook is asked for, which needs a C compiler and the headers of Python:
+
+    HATCH_BUILD_HOOK_ENABLE_CUSTOM=true pip install .
+
+Theory of operation. `HOT` names the modules; all others stay as they are, and import the compiled ones by the same
+names. mypyc lays out the attributes of a class by itself, so that what says it to the interpreter (``__slots__``,
+``slots=True``) is taken out of the copies that it reads, and it wants to be told of classes that others derive from, or
+that are pickled. Nothing else is changed. A wheel holds the sources beside the compiled modules; Python takes the
+latter where they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+GROUP: Final = "acquit_native"
+HOT: Final = (
+    "protocol/connection.py",
+    "protocol/connection_base.py",
+    "protocol/credit.py",
+    "protocol/delivery.py",
+    "protocol/dispositions.py",
+    "protocol/endpoint.py",
+    "protocol/fastpath.py",
+    "protocol/frames.py",
+    "protocol/link.py",
+    "protocol/liveness.py",
+    "protocol/numbered.py",
+    "protocol/receiver.py",
+    "protocol/resumption.py",
+    "protocol/sections.py",
+    "protocol/sender.py",
+    "protocol/serial.py",
+    "protocol/session.py",
+    "protocol/session_base.py",
+    "protocol/settlement.py",
+    "ledger/duplicates.py",
+    "ledger/recorder.py",
+    "ledger/sequences.py",
+    "store/journal.py",
+    "store/record.py",
+    "broker/clock.py",
+    "broker/holdings.py",
+    "broker/machine.py",
+    "broker/memory.py",
+    "broker/message.py",
+    "broker/queue.py",
+    "broker/scribe.py",
+    "broker/tally.py",
+    "broker/dispatching/*.py",
+    "broker/intake/*.py",
+    "broker/links/crediting.py",
+    "broker/links/endpoints.py",
+    "broker/links/peers.py",
+    "broker/links/receivers.py",
+    "broker/links/senders.py",
+    "broker/links/terminus.py",
+    "broker/nodes/node.py",
+    "broker/nodes/subscription.py",
+    "broker/outcomes/*.py",
+    "broker/selector/closures.py",
+    "broker/selector/fields.py",
+    "broker/selector/like.py",
+    "broker/transact/*.py",
+)
+"""Modules that are compiled: those that messages go through one by one, and those that they cannot do without."""
+
+TRAITS: Final = {
+    "Actor": "allow_interpreted_subclasses=True",
+    "Event": "allow_interpreted_subclasses=True",
+    "Predictions": "allow_interpreted_subclasses=True",
+    "Sections": "serializable=True",
+}
+"""Classes of these modules that mypyc is told more of."""
+
+_TOLD: Final = """
+import typing
+
+if typing.TYPE_CHECKING:  # what it says is read by the compiler: it need not be there when it runs
+    from mypy_extensions import mypyc_attr
+"""
+
+
+def hot_modules(package: Path) -> list[Path]:
+    """Return the modules to compile of the package `acquit` that is there."""
+    found = [path for pattern in HOT for path in sorted(package.glob(pattern)) if path.name != "__init__.py"]
+    if len({pattern for pattern in HOT if not list(package.glob(pattern))}):
+        raise SystemExit("tools/native.py: HOT names a module that is not there")
+    return found
+
+
+def prepared(text: str) -> str:
+    """Return the source of a module as mypyc reads it."""
+    lines = text.splitlines(keepends=True)
+    tree = ast.parse(text)
+    edits: list[tuple[int, int, str]] = []
+    traits = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            edits.extend(_slots(node))
+            edits.extend(_slots_of_dataclass(node, lines))
+            if node.name in TRAITS:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                edits.append((first, first - 1, f"{' ' * node.col_offset}@mypyc_attr({TRAITS[node.name]})\n"))
+                traits = True
+    if traits:
+        future = next(node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__")
+        edits.append((future.lineno + 1, future.lineno, _TOLD))
+    for first, last, new in sorted(edits, reverse=True):
+        lines[first - 1 : last] = [new]
+    return "".join(lines)
+
+
+def _slots(node: ast.ClassDef) -> Iterator[tuple[int, int, str]]:
+    """Yield what takes the place of ``__slots__``: lines from, to, and the text."""
+    for statement in node.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+            if isinstance(target, ast.Name) and target.id == "__slots__":
+                yield statement.lineno, statement.end_lineno or statement.lineno, f"{' ' * statement.col_offset}pass\n"
+
+
+def _slots_of_dataclass(node: ast.ClassDef, lines: list[str]) -> Iterator[tuple[int, int, str]]:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and any(word.arg == "slots" for word in decorator.keywords):
+            decorator.keywords = [word for word in decorator.keywords if word.arg != "slots"]
+            yield (
+                decorator.lineno,
+                decorator.end_lineno or decorator.lineno,
+                f"{' ' * node.col_offset}@{ast.unparse(decorator)}\n",
+            )
+
+
+def compile_tree(target: Path, *, jobs: int = os.cpu_count() or 1) -> list[Path]:
+    """Make a copy of src/ with the hot path compiled, and return the compiled files. Takes a minute or two."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(ROOT / "src", target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        shutil.copytree(target, work, dirs_exist_ok=True)
+        hot = hot_modules(work / "acquit")
+        for path in hot:
+            path.write_text(prepared(path.read_text()))
+        (work / "mypy.ini").write_text("[mypy]\nignore_missing_imports = True\nnamespace_packages = True\n")
+        modules = ["--config-file=mypy.ini", *(str(path.relative_to(work)) for path in hot)]
+        (work / "setup.py").write_text(
+            "from mypyc.build import mypycify\n"
+            "from setuptools import setup\n\n"
+            f"setup(name={GROUP!r}, packages=[], ext_modules=mypycify({modules!r}, group_name={GROUP!r},\n"
+            '      opt_level="2", debug_level="0", multi_file=True))\n'
+        )
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(jobs)]
+        done = subprocess.run(
+            command, cwd=work, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        if done.returncode:
+            raise SystemExit(f"{done.stdout}\ntools/native.py: the compiler has failed (above)")
+        compiled = [path.relative_to(work) for path in sorted(work.rglob("*.so")) if "build" not in path.parts]
+        for path in compiled:
+            shutil.copy2(work / path, target / path)
+    return [target / path for path in compiled]
+
+
+class NativeHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Puts the compiled modules into a wheel."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and add what came of it. An editable install has none of it: its sources may change."""
+        if version == "editable":
+            return
+        target = Path(self.directory).parent / "build" / "native"
+        for path in compile_tree(target):
+            build_data["force_include"][str(path)] = str(path.relative_to(target))
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+
+def main() -> int:
+    """Compile a tree."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilers at once")
+    arguments = parser.parse_args()
+    compiled = compile_tree(arguments.target.resolve(), jobs=arguments.jobs)
+    print(f"{len(compiled)} modules are compiled: PYTHONPATH={arguments.target} acquit serve")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
