@@ -157,7 +157,7 @@ def compile_tree(target: Path, *, jobs: int = os.cpu_count() or 1) -> list[Path]
         hot = hot_modules(work / "acquit")
         for path in hot:
             path.write_text(prepared(path.read_text()))
-        (work / "mypy.ini").write_text("[mypy]\nignore_missing_imports = True\nnamespace_packages = True\n")
+        (work / "mypy.ini").write_text("[mypy]\nfollow_imports = silent\nignore_missing_imports = True\n")
         modules = ["--config-file=mypy.ini", *(str(path.relative_to(work)) for path in hot)]
         (work / "setup.py").write_text(
             "from mypyc.build import mypycify\n"
