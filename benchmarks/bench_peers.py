@@ -1,7 +1,7 @@
 """The broker beside other brokers, in one run and in turns: messages a second, and latency, and where we fall short.
 
     python benchmarks/bench_peers.py [--short] [--rounds N] [--peers artemis,rabbitmq] [--cases TEXT] [--json FILE]
-                                    [--page docs/speed.md]
+                                    [--page docs/speed.md] [--native]
 
 `benchmarks/amqpload.c` (raw AMQP 1.0 over one sending and one receiving connection for each pair, credit 500) is built
 with the machine's `cc`; it counts a run only if each message came once, in order, and to whom it belongs. Each broker
@@ -12,6 +12,8 @@ Given are medians and ranges, and the median of the ratios to Artemis within a r
 anything. *Durable* means one sync before an answer with acquit and Artemis; RabbitMQ's classic queues answer with a
 sync only for some. A broker that refuses messages of a row, or does not deliver them as it must, has no further figure
 there, and what the load generator said stands below the table.
+
+With `--native` the native build (docs/native.md) runs, as `make native` leaves it, and more is claimed of it.
 
 `CASES` says what is claimed of each ratio; what falls short is marked, and the exit code is 1 then. Peers are had by
 ``make interop-peers``; one that is missing is named, and left out.
@@ -32,7 +34,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -47,7 +49,11 @@ PAIRS: Final = 10
 PRIORITIES: Final = 10
 RUN_S_MAX: Final = 600
 MESSAGES_MIN: Final = 1_000
+NATIVE: Final = ROOT / "build" / "native"
+NATIVE_CLAIMS: Final = {1.2: 2.0, 1.0: 1.5}
+"""What is claimed of rates of the native build, by what is claimed of the pure one."""
 MARKS: Final = ("<!-- made by benchmarks/bench_peers.py -->", "<!-- so far -->")
+NATIVE_MARKS: Final = ("<!-- made by benchmarks/bench_peers.py --native -->", "<!-- so far the native build -->")
 
 
 @dataclass(frozen=True)
@@ -222,9 +228,14 @@ def rabbitmq(folder: Path) -> Iterator[Contestant]:
         yield Contestant("rabbitmq", broker.product, broker.port, None, broker._node.pid, prefixes)
 
 
+def claimed(case: Case, *, native: bool) -> Case:
+    """Return a row with what is claimed of the build that runs."""
+    return replace(case, claim=NATIVE_CLAIMS[case.claim]) if native and not case.timed else case
+
+
 def name_of(case: Case) -> str:
     """Return the name of a row's own node: what one row leaves behind, no other row finds."""
-    return f"{QUEUE}-{CASES.index(case)}"
+    return f"{QUEUE}-{[one.name for one in CASES].index(case.name)}"
 
 
 def peer(module: str, name: str, folder: Path) -> Any:
@@ -397,9 +408,14 @@ def main() -> int:
     parser.add_argument("--cases", default="", help="those whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument("--page", type=Path, metavar="FILE", help="put the table there, between its two marks")
+    parser.add_argument("--native", action="store_true", help="our native build, as `make native` leaves it")
     arguments = parser.parse_args()
+    if arguments.native:
+        if not NATIVE.is_dir():
+            parser.error("there is no native build: make native")
+        os.environ["PYTHONPATH"] = str(NATIVE)
     rounds, share = (1, 0.02) if arguments.short else (arguments.rounds, 1.0)
-    cases = [case for case in CASES if arguments.cases in case.name]
+    cases = [claimed(case, native=arguments.native) for case in CASES if arguments.cases in case.name]
     sys.path.insert(0, str(ROOT))
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -413,10 +429,11 @@ def main() -> int:
         measure(contestants, program, cases, rounds, share)
         missed = table(contestants, cases)
         if arguments.page is not None:
-            before, _, rest = arguments.page.read_text().partition(MARKS[0])
-            after = rest.partition(MARKS[1])[2]
+            first, last = NATIVE_MARKS if arguments.native else MARKS
+            before, _, rest = arguments.page.read_text().partition(first)
+            after = rest.partition(last)[2]
             written = markdown(contestants, cases, rounds)
-            arguments.page.write_text(f"{before}{MARKS[0]}\n\n{written}\n{MARKS[1]}{after}")
+            arguments.page.write_text(f"{before}{first}\n\n{written}\n{last}{after}")
         if arguments.json is not None:
             arguments.json.write_text(json.dumps([vars(one) for one in contestants], indent=1) + "\n")
     return 1 if missed and not arguments.short else 0

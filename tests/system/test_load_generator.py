@@ -121,3 +121,11 @@ def test_a_peer_that_drops_out_of_a_row_stays_in_the_table(
 def test_acquit_dropping_out_ends_it_all(program: Path) -> None:
     with pytest.raises(SystemExit, match="acquit dropped out of 100 B: connecting to port 1"):
         bench_peers.measure(_contestants(program, 1), program, [bench_peers.CASES[0]], 1, SHARE)
+
+
+def test_more_is_claimed_of_rates_of_the_native_build() -> None:
+    for case in bench_peers.CASES:
+        assert bench_peers.claimed(case, native=False) == case
+        native = bench_peers.claimed(case, native=True)
+        assert native.claim == (case.claim if case.timed else {1.2: 2.0, 1.0: 1.5}[case.claim])
+        assert bench_peers.name_of(native) == bench_peers.name_of(case)
