@@ -205,17 +205,16 @@ class Settling:
 
     def _give_back(self, message: Message, verdict: Verdict, account: Account, ending: Ending) -> None:
         """Perform what a loss means to a message that no delivery has, once its body is there if that takes it."""
+        if not self._lacks_body(message, verdict, ending):
+            self._perform(message, verdict, account, ending)
+            return
         state = message.state
 
-        def perform(_: Message) -> None:
-            if message.state is not state:
-                return  # it has left meanwhile
-            if self._lacks_body(message, verdict, ending):  # or somebody else who had it read has let it go already
-                self._memory.want(message, perform)
-            else:
-                self._perform(message, verdict, account, ending)
+        def read(_: Message) -> None:
+            if message.state is state:  # and has not left; somebody else who had it read may have let it go already
+                self._give_back(message, verdict, account, ending)
 
-        perform(message)
+        self._memory.want(message, read)
 
     def terminus_ended(self, message: Message, terminus: SourceTerminus) -> None:
         """Give back what a terminus held whose link did not come back in time: its default-outcome (3.5.3) applies, and
@@ -317,25 +316,21 @@ class Settling:
         then: Callable[[list[Delivery]], None] | None = None,
     ) -> None:
         """Do what the verdict means to all of them, once the bodies that it takes have been read."""
-
-        def perform() -> None:
-            lacking = [
-                message
-                for message in held.values()
-                if message.state is _ACQUIRED and self._lacks_body(message, verdict, ending)
-            ]
-            if lacking:  # at first, or again: somebody else who had one of them read may have let it go
-                self.once_read(lacking, perform)
-                return
-            otherwise = [
-                delivery
-                for delivery, message in held.items()
-                if message.state is _ACQUIRED and not self._perform(message, verdict, account, ending)
-            ]
-            if then is not None:
-                then(otherwise)
-
-        perform()
+        lacking = [
+            message
+            for message in held.values()
+            if message.state is _ACQUIRED and self._lacks_body(message, verdict, ending)
+        ]
+        if lacking:  # at first, or again: somebody else who had one of them read may have let it go
+            self.once_read(lacking, lambda: self._perform_all(held, verdict, account, ending, then))
+            return
+        otherwise = [
+            delivery
+            for delivery, message in held.items()
+            if message.state is _ACQUIRED and not self._perform(message, verdict, account, ending)
+        ]
+        if then is not None:
+            then(otherwise)
 
     @staticmethod
     def _stale(consumer: Consumer, deliveries: list[Delivery]) -> dict[Delivery, DeliveryState] | None:
