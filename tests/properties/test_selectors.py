@@ -12,7 +12,6 @@ import random
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -242,7 +241,6 @@ def like(pattern: list[str], text: str) -> bool:
 # -- both -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.pure
 @examples(500)
 @given(conditions, st.lists(messages, min_size=1, max_size=4), st.integers(0, 2**32))
 def test_a_selector_means_what_the_slow_interpreter_says(tree: Tree, found: list[dict[str, Found]], seed: int) -> None:

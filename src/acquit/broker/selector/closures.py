@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from acquit.broker.selector.fields import Fields, literal_for
 from acquit.broker.selector.lexer import LONG_MAX, LONG_MIN
@@ -39,8 +39,9 @@ Reader: TypeAlias = Callable[[Fields], object]
 Test: TypeAlias = Callable[[Fields], bool | None]
 """A condition's truth."""
 
-Calculation: TypeAlias = Callable[[int | float, int | float], int | float]
-"""An operator of numbers: of integers it makes an integer."""
+Calculation: TypeAlias = Callable[[Any, Any], Any]
+"""An operator of two numbers of one kind: of integers it makes an integer, of floats a float. Typed as what it is, the
+native build would count in floats throughout, as it takes `int | float` for one."""
 
 _EXACT_IN_DOUBLE_MAX: Final = 1 << 53
 
@@ -297,11 +298,11 @@ def _arithmetic(first: Reader, rest: list[tuple[Calculation, Reader]]) -> Reader
     return value
 
 
-def _as_long(number: int | float) -> int | float | None:
+def _as_long(number: Any) -> Any:
     return number if LONG_MIN <= number <= LONG_MAX else None
 
 
-def _divide(a: int | float, b: int | float) -> int | float:
+def _divide(a: Any, b: Any) -> Any:
     """Java's: between integers, towards zero."""
     if type(a) is float:
         return a / b
@@ -309,7 +310,7 @@ def _divide(a: int | float, b: int | float) -> int | float:
     return quotient if (a < 0) is (b < 0) else -quotient
 
 
-def _remainder(a: int | float, b: int | float) -> int | float:
+def _remainder(a: Any, b: Any) -> Any:
     """Java's: the sign is that of the dividend."""
     if type(a) is float:
         return math.fmod(a, b)
