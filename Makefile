@@ -29,14 +29,14 @@ test: ## unit, property and simulation tests, warnings as errors (under 8 minute
 # The same sources with their hot path compiled, and the tests of what is compiled, of machines in virtual time and of brokers
 # that are killed, against it.
 NATIVE := $(CURDIR)/build/native
-NATIVE_TESTS := tests/unit/test_native.py tests/unit/protocol tests/unit/broker tests/unit/ledger tests/unit/store tests/scenarios \
-	tests/properties tests/simulation tests/crash
+NATIVE_TESTS := tests/unit/test_native.py tests/unit/protocol tests/unit/broker tests/unit/ledger tests/unit/store \
+	tests/unit/client tests/unit/compat tests/scenarios tests/properties tests/simulation tests/crash
 native: ## compile the hot path into build/native (with a C compiler, in two minutes)
 	@tools/environment.sh dev spark
 	$(BIN)/python tools/native.py $(NATIVE)
 
 test-native: native ## tests of what is compiled, against it
-	PYTHONPATH=$(NATIVE) $(BIN)/python -m pytest -n $(JOBS) --dist loadscope \
+	ACQUIT_TEST_NATIVE=1 PYTHONPATH=$(NATIVE) $(BIN)/python -m pytest -n $(JOBS) --dist loadscope \
 		-m 'not pure and not interop and not slow and not sparkcrash' $(NATIVE_TESTS) $(ARGS)
 
 check: ## format, lint, types, import directions, public names, generated files, repository hygiene

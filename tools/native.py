@@ -1,10 +1,9 @@
 """Compile the hot path with mypyc: the same sources, and a build that is optional (docs/native.md).
 
-    python tools/native.py build/native        # a tree like src/, compiled in place
+    HATCH_BUILD_HOOK_ENABLE_CUSTOM=true pip install .      # a wheel has it where the hook is asked for
+    python tools/native.py build/native                    # that wheel, unpacked: for PYTHONPATH, and for tests
 
-A wheel has it where the hook is asked for, which needs a C compiler and the headers of Python:
-
-    HATCH_BUILD_HOOK_ENABLE_CUSTOM=true pip install .
+It needs a C compiler and the headers of Python.
 
 Theory of operation. `HOT` names the modules; all others stay as they are, and import the compiled ones by the same
 names. mypyc lays out the attributes of a class by itself, so that what says it to the interpreter (``__slots__``,
@@ -22,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+HOOK: Final = "HATCH_BUILD_HOOK_ENABLE_CUSTOM"
 GROUP: Final = "acquit_native"
 HOT: Final = (
     "protocol/connection.py",
@@ -148,12 +149,10 @@ def _slots_of_dataclass(node: ast.ClassDef, lines: list[str]) -> Iterator[tuple[
 
 
 def compile_tree(target: Path, *, jobs: int = os.cpu_count() or 1) -> list[Path]:
-    """Make a copy of src/ with the hot path compiled, and return the compiled files. Takes a minute or two."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(ROOT / "src", target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    """Compile the hot path into a folder that is laid out like src/; return the files. Takes two or three minutes."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        shutil.copytree(target, work, dirs_exist_ok=True)
+        shutil.copytree(ROOT / "src", work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         hot = hot_modules(work / "acquit")
         for path in hot:
             path.write_text(prepared(path.read_text()))
@@ -173,6 +172,7 @@ def compile_tree(target: Path, *, jobs: int = os.cpu_count() or 1) -> list[Path]
             raise SystemExit(f"{done.stdout}\ntools/native.py: the compiler has failed (above)")
         compiled = [path.relative_to(work) for path in sorted(work.rglob("*.so")) if "build" not in path.parts]
         for path in compiled:
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(work / path, target / path)
     return [target / path for path in compiled]
 
@@ -181,26 +181,48 @@ class NativeHook(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled modules into a wheel."""
 
     PLUGIN_NAME = "custom"
+    folder: tempfile.TemporaryDirectory[str] | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and add what came of it. An editable install has none of it: its sources may change."""
         if version == "editable":
             return
-        target = Path(self.directory).parent / "build" / "native"
+        self.folder = tempfile.TemporaryDirectory()
+        target = Path(self.folder.name)
         for path in compile_tree(target):
             build_data["force_include"][str(path)] = str(path.relative_to(target))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what the wheel holds now."""
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def unpack_wheel(target: Path) -> int:
+    """Build the wheel and unpack it, so that what runs from there is what users install; return how many modules of it
+    are compiled. Raises SystemExit if pip fails, which has said why."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command += ["--no-build-isolation", "--wheel-dir", folder, str(ROOT)]
+        if subprocess.run(command, env={**os.environ, HOOK: "true"}, check=False).returncode:
+            raise SystemExit("tools/native.py: no wheel was made (above)")
+        (wheel,) = Path(folder).glob("*.whl")
+        shutil.rmtree(target, ignore_errors=True)
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if ".dist-info/" not in name]
+            archive.extractall(target, names)
+    return sum(name.endswith(".so") for name in names)
+
 
 def main() -> int:
-    """Compile a tree."""
+    """Build the wheel into a folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilers at once")
     arguments = parser.parse_args()
-    compiled = compile_tree(arguments.target.resolve(), jobs=arguments.jobs)
-    print(f"{len(compiled)} modules are compiled: PYTHONPATH={arguments.target} acquit serve")
+    count = unpack_wheel(arguments.target.resolve())
+    print(f"{count} modules are compiled: PYTHONPATH={arguments.target} {Path(sys.executable).parent}/acquit serve")
     return 0
 
 

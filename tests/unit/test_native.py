@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -125,12 +126,20 @@ def test_classes_that_mypyc_is_told_more_of_are_there() -> None:
 
 
 def test_a_wheel_gets_what_was_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = tmp_path / "build" / "native" / "acquit" / "one.so"
-    monkeypatch.setattr(build, "compile_tree", lambda target: [target / "acquit" / "one.so"])
+    def compiled(target: Path) -> list[Path]:
+        (target / "acquit").mkdir()
+        (target / "acquit" / "one.so").touch()
+        return [target / "acquit" / "one.so"]
+
+    monkeypatch.setattr(build, "compile_tree", compiled)
     hook = build.NativeHook(str(tmp_path), {}, None, None, str(tmp_path / "dist"), "wheel")
     data: dict[str, Any] = {"force_include": {}}
     hook.initialize("standard", data)
-    assert data == {"force_include": {str(compiled): "acquit/one.so"}, "pure_python": False, "infer_tag": True}
+    ((path, name),) = data.pop("force_include").items()
+    assert name == "acquit/one.so" and Path(path).exists()
+    assert data == {"pure_python": False, "infer_tag": True}
+    hook.finalize("standard", data, str(tmp_path))
+    assert not Path(path).exists()
 
 
 def test_an_editable_install_is_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +157,7 @@ def test_what_runs_is_of_one_kind() -> None:
         name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         suffixes.add(Path(str(importlib.import_module(name).__file__)).suffix)
     assert suffixes == ({".so"} if native() else {".py"})
+    assert native() or "ACQUIT_TEST_NATIVE" not in os.environ, "make test-native runs the pure build"
 
 
 def test_the_command_tells_which_it_is() -> None:

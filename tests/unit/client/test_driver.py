@@ -261,6 +261,7 @@ def test_idle_connections_stay_alive_by_heartbeats() -> None:
     run(main)
 
 
+@pytest.mark.pure
 def test_a_silent_server_is_given_up() -> None:
     async def main() -> None:
         server = Server()

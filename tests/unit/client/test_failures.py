@@ -15,6 +15,7 @@ LINK = cast(Link, None)
 SESSION = cast(Session, None)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize(
     ("condition", "kind"),
     [
@@ -38,11 +39,13 @@ def test_a_condition_has_its_error(condition: str, kind: type[errors.LinkDetache
     assert not failure.orderly
 
 
+@pytest.mark.pure
 def test_each_who_asks_gets_an_exception_of_his_own() -> None:
     failure = link_failure(ev.LinkDetached(LINK, True, None, False, []), "x")
     assert failure.error() is not failure.error()
 
 
+@pytest.mark.pure
 def test_what_we_asked_for_is_orderly() -> None:
     assert link_failure(ev.LinkDetached(LINK, True, None, False, []), "x").orderly
     assert not link_failure(ev.LinkDetached(LINK, True, None, True, []), "x").orderly
@@ -87,6 +90,7 @@ def test_the_end_of_a_connection(event: ev.ConnectionEnded, kind: type[errors.En
     assert str(error) == text
 
 
+@pytest.mark.pure
 def test_the_end_of_a_session() -> None:
     error = session_failure(ev.SessionEnded(SESSION, Error("amqp:session:window-violation"), True)).error()
     assert type(error) is errors.SessionEnded
