@@ -62,7 +62,7 @@ IDLE_MS: Final = 2_000
 SHORT_MS: Final = 5_000
 """A terminus that is kept no longer has ended by itself at rest."""
 COME_BACKS: Final = 30
-"""How often senders attach again while there is room for a few messages at a time."""
+"""How often senders attach again, beside once for each message, while there is room for a few at a time."""
 REST_S: Final = 400.0
 """Within which everybody must have come to an end, when nothing goes wrong any more."""
 
@@ -388,7 +388,7 @@ class World(Simulation):
         left = self._take_all(late=late)
         self._await_ends(lambda: clients)  # there is room for everything
         self._take_all(left, late=late)
-        for _ in range(COME_BACKS):
+        for _ in range(COME_BACKS + len(unsent(self))):  # a queue may have room for one message at a time
             if not unsent(self):
                 break
             self._come_back(receivers=False)
