@@ -37,7 +37,7 @@ def told(
     """What an engine hears in `data`, what it is like afterwards, and what it answers."""
     peer = talked_to(options, credit, messages=20)
     if long_way:
-        peer.engine.predictions = peer.engine._predictions = Forgetful()
+        peer.engine.predictions = Forgetful()
     application = Application(credit)
     chance = random.Random(chunk_seed)
     output = b""

@@ -110,7 +110,8 @@ class Connection(ConnectionBase):
         self.open_properties: Mapping[str, object] = {}
         """Properties of this connection in our open, beside those of the options. `admit` may set them."""
 
-        self.predictions = self._predictions = Predictions()
+        self.predictions = Predictions()
+        """Engine's own: what frames of the steady state look like."""
         self._handshake = Handshake(options, server=server, sasl=sasl, out=self.out)
         self._decoder = FrameDecoder(options.max_frame_size)
         self._open_sent = False
@@ -231,7 +232,7 @@ class Connection(ConnectionBase):
         self._incoming_channels.clear()
         self.dirty.clear()
         self.events.clear()
-        self.predictions = self._predictions = Predictions()
+        self.predictions = Predictions()
         self.context = self.admit = self.count_assembled = self.unfinished = None
 
     # -- for the application
@@ -386,16 +387,24 @@ class Connection(ConnectionBase):
                 session = self._incoming_channels.get(channel)
                 if session is not None:
                     head = self._decoder.data[start : self._decoder.offset - len(payload)]
-                    self._predictions.learn(session, performative, head)
+                    self.predictions.learn(session, performative, head)
                 self._take_predicted()
             if not self._may_go_on:
                 break
             start = self._decoder.offset
 
+    def forget_link(self, link: object) -> None:
+        """The link's transfers will look different from what was learned of them, or no more come."""
+        self.predictions.forget(link)
+
+    def forget_session(self, session: object) -> None:
+        """Forget the session's dispositions: its channel may be another session's now."""
+        self.predictions.forget_session(session)
+
     def _take_predicted(self) -> None:
         if self.unfinished is not None and self.turn.left > 0 and self.unfinished():
             self.unfinished = None
-        if self.state is ConnectionState.OPENED and self._may_go_on and self._predictions.take(self._decoder, self):
+        if self.state is ConnectionState.OPENED and self._may_go_on and self.predictions.take(self._decoder, self):
             self._liveness.heard(self._now)
 
     @property

@@ -61,24 +61,11 @@ class Flushed(Protocol):
         """Write what waits, and about `budget_bytes` of deliveries larger than a frame."""
 
 
-class Learned(Protocol):
-    """Layouts of frames that the engine has learned (`fastpath.Predictions`), as links and sessions see them."""
-
-    def forget(self, link: object) -> None:
-        """The link's transfers will look different, or no more come."""
-
-    def forget_session(self, session: object) -> None:
-        """Forget the session's dispositions: its channel may be another session's now."""
-
-
 class ConnectionBase:
     """Half of a connection that its sessions and links use.
 
     `remote_open` is the peer's open, `context` the application's.
     """
-
-    predictions: Learned
-    """Engine's own: what frames of the steady state look like."""
 
     def __init__(self, options: ConnectionOptions, *, server: bool) -> None:
         self.options = options
@@ -112,6 +99,14 @@ class ConnectionBase:
     @property
     def writable(self) -> bool:
         """True if frames of sessions may be written."""
+        raise NotImplementedError
+
+    def forget_link(self, link: object) -> None:
+        """The link's transfers will look different from what was learned of them, or no more come."""
+        raise NotImplementedError
+
+    def forget_session(self, session: object) -> None:
+        """Forget the session's dispositions: its channel may be another session's now."""
         raise NotImplementedError
 
     def write(self, channel: int, body: bytes) -> None:

@@ -467,7 +467,7 @@ class ReceivingLink(Link):
         self._check_drained()
 
     def _stop(self) -> None:
-        self.session.connection.predictions.forget(self)
+        self.session.connection.forget_link(self)
         self.credit = 0
         self.drain = False
         self._overdraft = 0

@@ -199,7 +199,7 @@ class Session(SessionBase):
             link.context = None
         for known in (self._links, self._named, self._awaiting, self.input_handles, self.outgoing, self.incoming):
             known.clear()
-        self.connection.predictions.forget_session(self)
+        self.connection.forget_session(self)
         self.context = None
 
     # -- for links and deliveries

@@ -125,7 +125,7 @@ class Forgetful(Predictions):
 def told(stream: bytes, size: int, options: ConnectionOptions, credit: int, predictions: Predictions) -> list[object]:
     """What an engine hears, what it is like afterwards, and what it answers."""
     peer = talked_to(options, credit, messages=20)
-    peer.engine.predictions = peer.engine._predictions = predictions
+    peer.engine.predictions = predictions
     application = Application(credit)
     output = b""
     for at in range(0, len(stream), size):
