@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -100,10 +101,10 @@ if typing.TYPE_CHECKING:  # what it says is read by the compiler: it need not be
 
 def hot_modules(package: Path) -> list[Path]:
     """Return the modules to compile of the package `acquit` that is there."""
-    found = [path for pattern in HOT for path in sorted(package.glob(pattern)) if path.name != "__init__.py"]
-    if len({pattern for pattern in HOT if not list(package.glob(pattern))}):
+    found = {pattern: sorted(package.glob(pattern)) for pattern in HOT}
+    if not all(found.values()):
         raise SystemExit("tools/native.py: HOT names a module that is not there")
-    return found
+    return [path for paths in found.values() for path in paths if path.name != "__init__.py"]
 
 
 def prepared(text: str) -> str:
@@ -115,7 +116,7 @@ def prepared(text: str) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             edits.extend(_slots(node))
-            edits.extend(_slots_of_dataclass(node, lines))
+            edits.extend(_slots_of_dataclass(node))
             if node.name in TRAITS:
                 first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 edits.append((first, first - 1, f"{' ' * node.col_offset}@mypyc_attr({TRAITS[node.name]})\n"))
@@ -137,7 +138,7 @@ def _slots(node: ast.ClassDef) -> Iterator[tuple[int, int, str]]:
                 yield statement.lineno, statement.end_lineno or statement.lineno, f"{' ' * statement.col_offset}pass\n"
 
 
-def _slots_of_dataclass(node: ast.ClassDef, lines: list[str]) -> Iterator[tuple[int, int, str]]:
+def _slots_of_dataclass(node: ast.ClassDef) -> Iterator[tuple[int, int, str]]:
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and any(word.arg == "slots" for word in decorator.keywords):
             decorator.keywords = [word for word in decorator.keywords if word.arg != "slots"]
@@ -148,8 +149,9 @@ def _slots_of_dataclass(node: ast.ClassDef, lines: list[str]) -> Iterator[tuple[
             )
 
 
-def compile_tree(target: Path, *, jobs: int = os.cpu_count() or 1) -> list[Path]:
-    """Compile the hot path into a folder that is laid out like src/; return the files. Takes two or three minutes."""
+def compile_tree(target: Path) -> list[Path]:
+    """Compile the hot path on all CPUs into a folder that is laid out like src/; return the files. Takes two or three
+    minutes."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         shutil.copytree(ROOT / "src", work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
@@ -164,7 +166,7 @@ def compile_tree(target: Path, *, jobs: int = os.cpu_count() or 1) -> list[Path]
             f"setup(name={GROUP!r}, packages=[], ext_modules=mypycify({modules!r}, group_name={GROUP!r},\n"
             '      opt_level="2", debug_level="0", multi_file=True))\n'
         )
-        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(jobs)]
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(os.cpu_count() or 1)]
         done = subprocess.run(
             command, cwd=work, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -177,7 +179,7 @@ def compile_tree(target: Path, *, jobs: int = os.cpu_count() or 1) -> list[Path]
     return [target / path for path in compiled]
 
 
-class NativeHook(BuildHookInterface):  # type: ignore[type-arg]
+class NativeHook(BuildHookInterface[BuilderConfig]):
     """Puts the compiled modules into a wheel."""
 
     PLUGIN_NAME = "custom"
