@@ -17,6 +17,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from enum import Enum
 from pathlib import Path
 from typing import Final, Protocol
@@ -69,6 +70,10 @@ class Disk(Protocol):
         ...
 
     def sync_folder(self, folder: Path) -> None: ...
+    def pause(self, seconds: float) -> None:
+        """Leave the disk to others for so long."""
+        ...
+
     def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
         """Held until left. Raises StoreLocked, naming what the holder wrote, when another process has it."""
         ...
@@ -182,6 +187,9 @@ class PosixDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
         return _Lock(path, text)

@@ -75,5 +75,8 @@ class MemoryDisk:
     def sync_folder(self, folder: Path) -> None:
         """Names are as durable as they will ever be."""
 
+    def pause(self, seconds: float) -> None:
+        """Nobody waits for memory."""
+
     def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -43,7 +43,7 @@ from acquit.store.folder import EVENTS, PART, Folder
 from acquit.store.interface import EVENT_BYTES, Digest, Position, SegmentInfo
 from acquit.store.options import JournalOptions
 from acquit.store.record import encode_batch_head, padding, split_events
-from acquit.store.reserve import Reserve
+from acquit.store.reserve import STEP_BYTES, Reserve
 from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES, NO_HASH, SEAL_HEAD_BYTES, Seal, SegmentHeader
 
 if TYPE_CHECKING:
@@ -182,6 +182,9 @@ class SegmentWriter:
         self._next: tuple[Path, DiskFile, SegmentHeader] | None = None
         self._events: DiskFile | None = None
         self._events_count = 0
+        self._events_synced = 0
+        """Those that were synced, a step at a time: all of them at once, when the segment is closed, would hold up the
+        batches of that time."""
         self.failure: StoreFailed | None = None
         """Read by the loop: the I/O error that ended the journal."""
         self.finished: deque[Sealed] = deque()
@@ -289,6 +292,9 @@ class SegmentWriter:
             try:
                 write_all(self._events, events, EVENTS_HEADER_BYTES + self._events_count * EVENT_BYTES)
                 self._events_count += len(events) // EVENT_BYTES
+                if (self._events_count - self._events_synced) * EVENT_BYTES >= STEP_BYTES:
+                    self._events.sync()
+                    self._events_synced = self._events_count
             except OSError:
                 # Derived data: built again from the segment once it is closed.
                 self._drop_events()
@@ -395,7 +401,7 @@ class SegmentWriter:
         self._file, self._header, self._next = file, header, None
         self._offset, self._capacity, self._cut, self._sealed = HEADER_BYTES, capacity, 0, False
         self._sha256 = hashlib.sha256(page)
-        self._events_count = 0
+        self._events_count = self._events_synced = 0
         try:
             self._events = folder.disk.open(folder.segment(header.number, suffix=EVENTS + PART), OpenMode.WRITE)
         except OSError:

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull
-from acquit.store.disk import OpenMode
+from acquit.store.disk import DiskFile, OpenMode
+from acquit.store.folder import EVENTS, PART
+from acquit.store.interface import EVENT_BYTES
 from acquit.store.options import JournalOptions
 from acquit.store.record import BATCH_HEAD_BYTES
-from acquit.testing.simulation.disk import FaultyDisk, none_survives
+from acquit.store.reserve import STEP_BYTES
+from acquit.testing.simulation.disk import FaultyDisk, FaultyFile, none_survives
 from tests.support.raw_journal import DATA, EVENT, OPTIONS, Raw
 
 
@@ -63,6 +66,37 @@ def test_a_batch_is_announced_before_it_is_digested(disk: FaultyDisk) -> None:
     batch.write_and_sync(lambda: seen.append(raw.digest.events))
     assert seen == [0]
     assert raw.digest.events == 1
+
+
+def test_the_side_file_is_synced_a_step_at_a_time(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it at the segment's end would hold up the batches of that time."""
+    unsynced = [0]
+    most = [0]
+
+    class Noting(FaultyFile):
+        def write(self, data: bytes, offset: int) -> int:
+            unsynced[0] += len(data)
+            most[0] = max(most[0], unsynced[0])
+            return super().write(data, offset)
+
+        def sync(self) -> None:
+            unsynced[0] = 0
+            super().sync()
+
+    opened = disk.open
+
+    def open_noting(path: Path, mode: OpenMode) -> DiskFile:
+        file = opened(path, mode)
+        if path.name.endswith(EVENTS + PART):
+            file.__class__ = Noting
+        return file
+
+    monkeypatch.setattr(disk, "open", open_noting)
+    raw = Raw(disk, options=replace(OPTIONS, segment_bytes=16 << 20))
+    for _ in range(60):
+        raw.put(*[b""] * 1_000)
+    assert 60_000 * EVENT_BYTES > 2 * STEP_BYTES
+    assert STEP_BYTES <= most[0] <= STEP_BYTES + 1_000 * EVENT_BYTES
 
 
 def test_only_the_batch_in_flight_can_be_completed(disk: FaultyDisk) -> None:

@@ -83,6 +83,26 @@ def test_a_larger_one_takes_the_place_of_the_smallest_once_it_is_there() -> None
     assert disk.used_bytes == 3 * MIB
 
 
+def test_it_leaves_the_disk_to_batches_while_there_are_files_to_go_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    pauses: list[float] = []
+    monkeypatch.setattr(disk, "pause", pauses.append)
+    made = reserve(disk)
+
+    def prewritten() -> int:
+        pauses.clear()
+        made.prewrite(3 * MIB, 3)
+        return len(pauses)
+
+    assert [prewritten(), prewritten(), prewritten()] == [0, 0, 2]
+    made.take()
+    made.take()
+    assert [prewritten(), prewritten()] == [0, 2]
+    pauses.clear()
+    made.make(3 * MIB)
+    assert not pauses
+
+
 def test_what_needs_the_room_gets_it_from_the_smallest() -> None:
     disk = FaultyDisk()
     made = reserve(disk)

@@ -295,6 +295,9 @@ class FaultyDisk:
             _, change = self._names.pop(0)
             change(self._safe)
 
+    def pause(self, seconds: float) -> None:
+        """A step on the disk takes as long as it takes already."""
+
     def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
         return self._lock(path)
 
