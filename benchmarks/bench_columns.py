@@ -6,10 +6,10 @@ No Spark and no broker: messages as an acquit broker hands them out are identifi
 of the source does between drain and spool, and written as one Parquet file, as `acquit pipeline ingest` writes it.
 Drain, spool and settlements come to that, and cost the same whatever a message carries.
 
-*id only*: a message-id and bytes. *one property*: an application property whose value differs in each. *as Qpid JMS
-sends them*: the annotations of a JMS message, `to`, creation-time and a correlation-id. *JSON*: the first with bodies
-that are read by a schema (`bodyAs = json`). Printed are the medians of the rounds, in microseconds of CPU a message;
-compare those of one run only. *short way* is the share of messages that `acquit.spark.plain` reads many at once.
+*id only*: a message-id and bytes. *uuid*: the id is one. *five properties*: of the application, texts that differ in
+each. *text and a number*: two that differ in each. *as Qpid JMS sends them*: the annotations of a JMS message, `to`,
+creation-time and a correlation-id. *JSON*: the first with bodies that are read by a schema (`bodyAs = json`). Printed are
+the medians of the rounds, in microseconds of CPU a message; compare those of one run only. *short way* is the share of messages that `acquit.spark.plain` reads many at once.
 """
 
 from __future__ import annotations
@@ -50,9 +50,21 @@ def id_only(number: int, body: bytes) -> Message:
     return Message(body, durable=True, message_id=f"order-{number}")
 
 
-def one_property(number: int, body: bytes) -> Message:
-    """With one value of its own."""
-    return Message(body, durable=True, message_id=f"order-{number}", application_properties={"customer": f"c-{number}"})
+def with_uuid(number: int, body: bytes) -> Message:
+    """With an id that is no text."""
+    return Message(body, durable=True, message_id=UUID(int=number))
+
+
+def five_properties(number: int, body: bytes) -> Message:
+    """With five values of its own."""
+    values = {f"property-{place}": f"{place}-{number}" for place in range(5)}
+    return Message(body, durable=True, message_id=f"order-{number}", application_properties=values)
+
+
+def with_number(number: int, body: bytes) -> Message:
+    """With a value of its own that is no text."""
+    values = {"customer": f"c-{number}", "amount": number}
+    return Message(body, durable=True, message_id=f"order-{number}", application_properties=values)
 
 
 def as_jms(number: int, body: bytes) -> Message:
@@ -78,7 +90,9 @@ def as_json(number: int, body: bytes) -> Message:
 
 KINDS: Final[Mapping[str, tuple[Make, JsonDecoder | None]]] = {
     "id only": (id_only, None),
-    "one property": (one_property, None),
+    "uuid": (with_uuid, None),
+    "five properties": (five_properties, None),
+    "text and a number": (with_number, None),
     "as Qpid JMS sends them": (as_jms, None),
     "JSON": (as_json, JsonDecoder(ORDER)),
 }

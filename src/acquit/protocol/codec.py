@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from acquit.protocol._decoder import DEPTH_MAX, decode, skip
+from acquit.protocol._decoder import DEPTH_MAX, SKIP_WIDTHS, decode, skip
 from acquit.protocol._encoder import encode, encode_into
 from acquit.protocol.types import (
     Array,
@@ -30,6 +30,7 @@ from acquit.protocol.types import (
 
 __all__ = [
     "DEPTH_MAX",
+    "SKIP_WIDTHS",
     "Array",
     "Byte",
     "Char",

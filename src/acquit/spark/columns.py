@@ -33,10 +33,11 @@ from acquit.errors import ConfigurationError, DecodeError
 from acquit.protocol import sections as s
 from acquit.protocol.codec import encode
 from acquit.protocol.sections import PropertyIndex, Sections, map_value
+from acquit.spark.alike import batch_like
 from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
 from acquit.spark.options import FORMAT_NAME
 from acquit.spark.parsing import NoColumnHoldsIt, ParsedRow, ReadMessage, corrupt_row, parse, read_message, try_to
-from acquit.spark.plain import Lot, Mask, Places, identify_plain, read_lot
+from acquit.spark.plain import Mask, identify_plain, read_lot
 from acquit.spark.spool.drain import Identified, Rows
 
 _TEXT: Final = pa.string()
@@ -271,7 +272,8 @@ class MessageColumns:
         read = [self._try_parse(read_message(lot.payload(row), broker_id), broker_id) for row in examples.tolist()]
         good = np.array([isinstance(row, ParsedRow) for row in read], np.bool_)[numbers]
         alike[alike] = good
-        return alike, _batch_like([row for row in read if isinstance(row, ParsedRow)], lot, good, numbers)
+        rows = [row for row in read if isinstance(row, ParsedRow)]
+        return alike, batch_like(rows, lot, good, numbers, _FILE_SCHEMA)
 
     def _try_parse(self, message: ReadMessage, broker_id: UUID | None) -> ParsedRow | str:
         """Return the row of a message, or the reason why it has none."""
@@ -358,25 +360,6 @@ def whole_message(row: Mapping[str, bytes | None]) -> bytes:
     head, body, tail = row["head"], row["body"], row["tail"]
     assert head is not None
     return head if tail is None else head + (body or b"") + tail
-
-
-def _batch_like(read: Sequence[ParsedRow], lot: Lot, good: Mask, numbers: Places) -> pa.RecordBatch:
-    """Return the rows of the `good` plain messages. `read` has the row of one message of each pattern that can be
-    parsed, and `numbers` says which pattern each message has."""
-    rows = np.flatnonzero(good)
-    patterns = pa.array(np.unique(numbers[rows], return_inverse=True)[1])
-    starts, ends = lot.starts[rows], lot.ends[rows]
-    found = {
-        "head": lot.slices(starts, lot.body_at[rows]),
-        "message_id": lot.slices(lot.id_at[rows], lot.id_end[rows]).view(_TEXT),
-        "sequence": pa.array(lot.sequences[rows]),
-        "posted_at": pa.array(lot.posted_ms[rows] * 1_000).view(_TIME),
-        "body": lot.slices(lot.body_at[rows], ends),
-    }
-    for field in _FILE_SCHEMA:
-        if field.name not in found:
-            found[field.name] = pa.array([getattr(row, field.name) for row in read], field.type).take(patterns)
-    return pa.RecordBatch.from_arrays([found[name] for name in _FILE_SCHEMA.names], schema=_FILE_SCHEMA)
 
 
 def _chunks(messages: Sequence[T]) -> Iterator[Sequence[T]]:

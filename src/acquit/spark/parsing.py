@@ -41,7 +41,7 @@ from acquit.spark.exact import exact_of, lost_of_map
 
 _OWN_ANNOTATIONS: Final = frozenset((SEQUENCE, POSTED_AT))
 
-_TIME_MIN_MS: Final = -62_135_596_800_000
+TIME_MIN_MS: Final = -62_135_596_800_000
 TIME_MAX_MS: Final = 253_402_300_799_999
 """Years 1 to 9999, as far as Spark's and Python's calendars go."""
 T = TypeVar("T")
@@ -312,7 +312,7 @@ def _sequence_column(value: object) -> int | None:
 def _micros(value: object, name: str) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or not _TIME_MIN_MS <= value <= TIME_MAX_MS:
+    if not isinstance(value, int) or not TIME_MIN_MS <= value <= TIME_MAX_MS:
         raise NoColumnHoldsIt(f"{name} is {value!s:.40}, beyond any calendar")
     return int(value) * 1_000
 

@@ -1,17 +1,21 @@
 """The short way to rows: for messages of an acquit broker in their usual form, many at once.
 
-`spark.parsing` reads a message section by section. Most messages of a queue are laid out alike, and differ in little
-but their sequence, the time of posting, the message-id and the body. So here the layout of all messages of a lot is
-read together, column by column, over their bytes joined. What else a message says is its *pattern*: each pattern is
-read once, the long way, for all messages that have it, so the two ways cannot disagree about the meaning of bytes; a
-property test holds them to the same rows.
+`spark.parsing` reads a message section by section. Most messages of a queue are laid out alike, and differ in few of
+their fields. So here the layout of all messages of a lot is read together, field by field, over their bytes joined.
+What certain fields hold (`Part`) is found so, and what else a message says is its *pattern*: the bytes in front of,
+between and behind these. Each pattern is read once, the long way, for all messages that have it, so the two ways cannot
+disagree about the meaning of bytes; a property test holds them to the same rows.
 
-A message is *plain* when it is laid out like this, each part in its short form::
+A message is *plain* when it is laid out like this, each section in its short form::
 
-    header or none | our annotations, and no others | properties, beginning with a message-id of ASCII
-    | application-properties or none | one data section, or one value that is ASCII text or binary | nothing behind it
+    header or none | message annotations, ours the last | properties or none | application-properties or none
+    | one data section, or one value that is text or binary | nothing behind it
 
-Anything else goes the long way.
+and its texts are UTF-8, its times in the calendar. Anything else goes the long way.
+
+These differ between messages of one pattern: the sizes of sections; our annotations; the time to live; of the
+properties those of `_FIELDS`; the values of application-properties where all of these are text; the body. A field that
+is there in another form than a part can have, an id that is a number for instance, belongs to the pattern.
 
 ``words[at]`` is the eight bytes from `at` on as one number, whatever `at` is: so what stands at each of many places is
 one gather. A place that is computed from bytes that turn out to be wrong may lie anywhere; it is kept within the bytes,
@@ -20,35 +24,45 @@ and a message is plain only if in the end all of its parts together are as long 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from acquit.protocol.codec import SKIP_WIDTHS
 from acquit.protocol.definitions import SectionCode
-from acquit.protocol.sections import BINARY8, BINARY32, HEADER_HEAD, LIST8, MAP8, STRING8, STRING32, section_head
-from acquit.spark.parsing import TIME_MAX_MS
+from acquit.protocol.extensions import POSTED_AT, SEQUENCE
+from acquit.protocol.sections import (
+    BINARY8,
+    BINARY32,
+    HEADER_HEAD,
+    LIST8,
+    MAP8,
+    MAP32,
+    STRING8,
+    STRING32,
+    TIMESTAMP,
+    PropertyIndex,
+    section_head,
+)
+from acquit.spark.parsing import TIME_MAX_MS, TIME_MIN_MS
 from acquit.spark.spool.drain import Identified
 
 Places: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 _Words: TypeAlias = NDArray[np.uint64]
 
-_SEQUENCE_NAME: Final = (
-    section_head(SectionCode.MESSAGE_ANNOTATIONS, MAP8) + b"\x42\x04\xa3\x15x-opt-acquit-sequence\x80"
-)
-_TIME_NAME: Final = b"\xa3\x16x-opt-acquit-posted-at\x83"
-_OWN_BYTES: Final = len(_SEQUENCE_NAME) + 8 + len(_TIME_NAME) + 8
-assert _SEQUENCE_NAME[4] == _OWN_BYTES - 5
+_ANNOTATIONS: Final = section_head(SectionCode.MESSAGE_ANNOTATIONS, MAP8)
+_SEQUENCE_NAME: Final = b"\xa3%c%b\x80" % (len(SEQUENCE), SEQUENCE.encode())
+_TIME_NAME: Final = b"\xa3%c%b\x83" % (len(POSTED_AT), POSTED_AT.encode())
 _PROPERTIES: Final = section_head(SectionCode.PROPERTIES, LIST8)
 _APPLICATION_PROPERTIES: Final = section_head(SectionCode.APPLICATION_PROPERTIES)
-_STR8: Final = 0xA1
-_MAP8: Final = 0xC1
-_MAP32: Final = 0xD1
 _SHORT_BODIES: Final = (
     section_head(SectionCode.DATA, BINARY8),
     section_head(SectionCode.AMQP_VALUE, BINARY8),
@@ -60,9 +74,51 @@ _LONG_BODIES: Final = (
     section_head(SectionCode.AMQP_VALUE, STRING32),
 )
 """First bytes of a body of one piece; its size follows, in one byte (`_SHORT_BODIES`) or in four."""
-_TEXTS: Final = (0xA1, 0xB1)
+_TEXTS: Final = (STRING8, STRING32)
+_NULL: Final = 0x40
+_UINTS: Final = (0x52, 0x70)
+_UUID: Final = 0x98
+_HEADER_FIELDS: Final = 5
+_TTL: Final = 2
+_FIELDS: Final = {
+    PropertyIndex.MESSAGE_ID: ("message_id", (*_TEXTS, _UUID)),
+    PropertyIndex.SUBJECT: ("subject", _TEXTS),
+    PropertyIndex.CORRELATION_ID: ("correlation_id", (*_TEXTS, _UUID)),
+    PropertyIndex.CREATION_TIME: ("created_at", (TIMESTAMP,)),
+    PropertyIndex.GROUP_ID: ("group_id", _TEXTS),
+    PropertyIndex.GROUP_SEQUENCE: ("group_sequence", _UINTS),
+}
+"""Properties that differ between messages of one pattern: the column, and the constructors with which they do."""
+_PROPERTIES_MAX: Final = PropertyIndex.REPLY_TO_GROUP_ID + 1
+_ENTRIES_MAX: Final = 32
+"""Entries of a map that are looked at one by one. One with more is no annotations of a plain message; as
+application-properties it belongs to the pattern."""
 _PADDING: Final = bytes(128)
 """Bytes behind the last message, so that what is gathered from its end on is there."""
+
+
+_WIDTHS: Final = np.array(SKIP_WIDTHS, np.int64)
+_FIXED_BYTES: Final = np.where((_WIDTHS >= 0) & (_WIDTHS < 32), _WIDTHS, 0)
+_SIZE_BYTES: Final = np.where(_WIDTHS >= 32, _WIDTHS - 32, 0)
+"""Bytes of a value, and of the size before it, by its constructor."""
+
+
+_HEX: Final = np.frombuffer(b"".join(b"%02x" % octet for octet in range(256)), np.uint8).reshape(256, 2)
+_DIGITS: Final = np.flatnonzero(np.frombuffer(str(UUID(int=0)).encode(), np.uint8) != ord("-"))
+"""Places of the digits in a uuid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the messages that differs between those of one pattern. All arrays are over the messages."""
+
+    there: Mask
+    """Where a message has it; of others the places are the same, and the pattern says what there is."""
+    at: Places
+    """Offset from which the pattern does not have it: of the size, if there is one."""
+    start: Places
+    """Offset of the content."""
+    end: Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,127 +129,282 @@ class Lot:
     starts: Places
     ends: Places
     plain: Mask
-    """Mask of the plain messages. The arrays below hold for these alone."""
-    sequences: NDArray[np.int64]
-    posted_ms: NDArray[np.int64]
+    """Mask of the plain messages. What follows holds for these alone."""
     bare_at: Places
     """Offset of the bare message, which begins with its properties."""
-    id_at: Places
-    id_end: Places
-    form_end: Places
-    """Offset behind the first four bytes of the body's section."""
-    body_at: Places
+    parts: dict[str, Part]
+    """Parts that are columns, by their names."""
+    entries: list[Part]
+    """Values of application-properties, the first of each message, the second, and so on."""
+    entry_counts: Places
+    """How many of these a message has; 0 too where they belong to the pattern."""
+    _all: list[Part] = field(repr=False)
+    """All parts, as they follow each other. The last is the body."""
 
     def slices(self, starts: Places, ends: Places) -> pa.BinaryArray:
         """The bytes between, one for each; the places ascend."""
-        count = len(starts)
         # An array whose elements lie side by side: ours, and what is between them, in turns.
-        offsets = np.empty(2 * count + 1, np.int32)
-        offsets[0:-1:2], offsets[1::2] = starts, ends
-        offsets[-1] = ends[-1] if count else 0
-        every = pa.BinaryArray.from_buffers(
-            pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        )
-        return every.take(pa.array(np.arange(0, 2 * count, 2)))
+        every = self._elements(np.stack((starts, ends), axis=1))
+        return every.take(pa.array(np.arange(0, 2 * len(starts), 2)))
+
+    def _elements(self, bounds: Places) -> pa.BinaryArray:
+        """Return what is between one place and the next, row by row. The last element is empty."""
+        count = bounds.size
+        offsets = np.empty(count + 1, np.int32)
+        offsets[:-1] = bounds.ravel()
+        offsets[-1] = offsets[-2] if count else 0
+        return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)])
 
     def payload(self, row: int) -> bytes:
         """Return the bytes of one message."""
         return self.data[self.starts[row] : self.ends[row]]
 
-    def patterns(self) -> tuple[Places, Places]:
-        """Return the pattern number of each message, and a message of each pattern. For plain messages alone."""
+    def content(self, part: Part, rows: Places) -> pa.BinaryArray:
+        """The content of a part in these messages, which ascend."""
+        return self.slices(part.start[rows], part.end[rows])
+
+    def are_uuids(self, part: Part, rows: Places) -> Mask:
+        """Return where the part is a uuid, of those messages that have it."""
         octets = np.frombuffer(self.data, np.uint8)
-        parts = (
-            _numbered(self.slices(self.starts, self.bare_at - _OWN_BYTES)),
-            _numbered(self.slices(self.id_end, self.form_end)),
-            octets[self.bare_at + 5].astype(np.int64),
-            # How long the properties are behind the message-id: where one section ends and the next begins.
-            octets[self.bare_at + 4].astype(np.int64) - octets[self.bare_at + 7],
+        found: Mask = part.there[rows] & (octets[part.at[rows] - 1] == _UUID)
+        return found
+
+    def uuid_texts(self, part: Part, rows: Places) -> pa.BinaryArray:
+        """The content, which are uuids, in their usual form."""
+        octets = np.frombuffer(self.data, np.uint8)
+        digits = _HEX[octets[part.start[rows, None] + np.arange(16)]].reshape(len(rows), 32)
+        texts = np.full((len(rows), 36), ord("-"), np.uint8)
+        texts[:, _DIGITS] = digits
+        offsets = np.arange(0, texts.size + 1, 36, dtype=np.int32)
+        return pa.BinaryArray.from_buffers(
+            pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(texts.ravel())]
         )
-        numbers = np.zeros(len(self.starts), np.int64)
-        for part in parts:
-            # Numbered anew after each, so that they stay as small as there are messages.
-            part = part - part.min(initial=0)
-            numbers = np.unique(numbers * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
+
+    def number(self, part: Part, rows: Places) -> Places:
+        """The same as a number: of one byte, four or eight."""
+        start = part.start[rows]
+        words: _Words = np.ndarray((len(self.data) - 7,), ">u8", self.data, 0, (1,))
+        shift = 64 - 8 * (part.end[rows] - start)
+        return (words[start] >> shift.astype(np.uint64)).astype(np.int64)
+
+    def patterns(self) -> tuple[Places, Places]:
+        """Return the pattern number of each message, and a message of each pattern. All are plain."""
+        count, parts = len(self.starts), len(self._all)
+        bounds = np.empty((count, 2 * parts), np.int64)
+        bounds[:, 0] = self.starts
+        for place, part in enumerate(self._all):
+            bounds[:, 2 * place + 1] = part.at
+            if place < parts - 1:
+                bounds[:, 2 * place + 2] = part.end  # the last ends where the next message begins
+        pieces = self._elements(bounds).take(pa.array(np.arange(0, bounds.size, 2)))
+        # Those of one message follow each other: its pattern is all of them in one.
+        offsets = np.frombuffer(pieces.buffers()[1], np.int32, count * parts + 1)[::parts].copy()
+        whole = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pieces.buffers()[2]])
+        numbers: Places = pc.dictionary_encode(whole).indices.to_numpy().astype(np.int64)
         return numbers, np.unique(numbers, return_index=True)[1]
+
+
+class _Reader:
+    """Bytes of many messages, of which the same part is read in all at once."""
+
+    def __init__(self, payloads: Sequence[bytes]) -> None:
+        self.data = data = b"".join([*payloads, _PADDING])
+        self.octets = np.frombuffer(data, np.uint8)
+        self.numbers: _Words = np.ndarray((len(data) - 7,), ">u8", data, 0, (1,))
+        self._words: _Words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
+        self._last = len(data) - len(_PADDING)
+        self.plain = np.ones(len(payloads), np.bool_)
+        """What was read so far is that of plain messages."""
+
+    def within(self, places: Places) -> Places:
+        """Keep places within the bytes."""
+        return np.minimum(places, self._last)
+
+    def octet(self, at: Places) -> Places:
+        """Return the byte at each of these places."""
+        return self.octets[at].astype(np.int64)
+
+    def word(self, at: Places) -> Places:
+        """Return the number of four bytes at each."""
+        return (self.numbers[at] >> np.uint64(32)).astype(np.int64)
+
+    def begins(self, at: Places, wanted: bytes) -> Mask:
+        """Return whether the bytes at each of these places begin so."""
+        different = np.zeros(len(at), np.uint64)
+        for offset in range(0, len(wanted), 8):
+            piece = wanted[offset : offset + 8]
+            mask = np.uint64((1 << 8 * len(piece)) - 1)
+            different |= (self._words[at + offset] ^ np.uint64(int.from_bytes(piece, "little"))) & mask
+        same: Mask = different == 0
+        return same
+
+    def any_begins(self, at: Places, wanted: Sequence[bytes]) -> Mask:
+        """The same of any of these."""
+        found = np.zeros(len(at), np.bool_)
+        for one in wanted:
+            found |= self.begins(at, one)
+        return found
+
+    def values(self, at: Places, counts: Places) -> Iterator[tuple[Mask, Places, Part]]:
+        """The values from these places on, so many in each message: which messages have one more, its constructor,
+        and where it is. One that is described, or has no constructor, is none of a plain message."""
+        for place in range(int(counts.max(initial=0))):
+            there = counts > place
+            constructor = self.octet(at)
+            self.plain &= ~there | (_WIDTHS[constructor] >= 0)
+            size_bytes = _SIZE_BYTES[constructor]
+            size = np.where(size_bytes == 1, self.octet(at + 1), _FIXED_BYTES[constructor])
+            if (size_bytes == 4).any():
+                size = np.where(size_bytes == 4, self.word(at + 1), size)
+            start = self.within(np.where(there, at + 1 + size_bytes, at))
+            end = self.within(np.where(there, start + size, at))
+            yield there, constructor, Part(there, self.within(np.where(there, at + 1, at)), start, end)
+            at = end
+
+
+def _chosen(part: Part, there: Mask) -> Part:
+    """Return the part for these messages alone; in the others it ends where it would begin."""
+    at = np.where(there, part.at, part.end)
+    return Part(there, at, np.where(there, part.start, part.end), part.end)
 
 
 def read_lot(payloads: Sequence[bytes]) -> Lot:
     """The layout of these messages, which have less than 2 GiB together."""
-    data = b"".join([*payloads, _PADDING])
+    read = _Reader(payloads)
     ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
     starts = np.concatenate(([0], ends[:-1])) if len(payloads) else ends
-    octets = np.frombuffer(data, np.uint8)
-    words: _Words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
-    numbers: _Words = np.ndarray((len(data) - 7,), ">u8", data, 0, (1,))
-    last = len(data) - len(_PADDING)
+    parts: dict[str, Part] = {}
+    every: list[Part] = []
 
-    def within(places: Places) -> Places:
-        return np.minimum(places, last)
+    def add(part: Part, column: str | None = None) -> None:
+        every.append(part)
+        if column is not None:
+            parts[column] = part
 
-    headed = _begins(words, starts, HEADER_HEAD)
-    own_at = within(starts + np.where(headed, 5 + octets[starts + 4].astype(np.int64), 0))
-    plain = _begins(words, own_at, _SEQUENCE_NAME)
-    sequences = numbers[own_at + len(_SEQUENCE_NAME)].astype(np.int64)
-    plain &= _begins(words, own_at + len(_SEQUENCE_NAME) + 8, _TIME_NAME) & (sequences > 0)
-    posted_ms = numbers[own_at + _OWN_BYTES - 8].astype(np.int64)
-    plain &= (posted_ms >= 0) & (posted_ms <= TIME_MAX_MS)
-    bare_at = within(own_at + _OWN_BYTES)
-    plain &= _begins(words, bare_at, _PROPERTIES) & (octets[bare_at + 6] == _STR8) & (octets[bare_at + 5] > 0)
-    id_at = bare_at + 8
-    id_end = within(id_at + octets[bare_at + 7])
-    properties_end = within(bare_at + 5 + octets[bare_at + 4])
-    plain &= id_end <= properties_end
-    form = octets[properties_end + 3]
-    described = _begins(words, properties_end, _APPLICATION_PROPERTIES)
-    skipped = np.where(form == _MAP8, 5 + octets[properties_end + 4].astype(np.int64), 0)
-    skipped += np.where(form == _MAP32, 8 + (numbers[properties_end + 4] >> np.uint64(32)).astype(np.int64), 0)
-    section_at = within(properties_end + np.where(described, skipped, 0))
-    short = _any_begins(words, section_at, _SHORT_BODIES)
-    long = _any_begins(words, section_at, _LONG_BODIES)
-    form_end = within(section_at + 4)
-    body_at = form_end + np.where(long, 4, 1)
-    size = np.where(long, (numbers[form_end] >> np.uint64(32)).astype(np.int64), octets[form_end])
-    plain &= (short | long) & (body_at + size == ends)
-    text = np.isin(octets[section_at + 3], _TEXTS)
-    lot = Lot(data, starts, ends, plain, sequences, posted_ms, bare_at, id_at, id_end, form_end, body_at)
-    for some, at, end in ((plain, id_at, id_end), (plain & text, body_at, ends)):
-        rows = np.flatnonzero(some)
-        plain[rows] &= pc.string_is_ascii(lot.slices(at[rows], end[rows]).view(pa.string())).to_numpy(False)
+    def size_of(section_at: Places, there: Mask, size_bytes: Places | int = 1) -> None:
+        """The size of a section, which differs where parts of it do."""
+        at = read.within(np.where(there, section_at + 4, section_at))
+        end = read.within(at + np.where(there, size_bytes, 0))
+        add(Part(there, at, at, end))
+
+    headed = read.begins(starts, HEADER_HEAD)
+    own_at = read.within(starts + np.where(headed, 5 + read.octet(starts + 4), 0))
+    counts = np.where(headed, read.octet(starts + 5), 0)
+    usual = headed & (counts <= _HEADER_FIELDS)
+    size_of(starts, usual)
+    at = np.where(usual, starts + 6, own_at)
+    for place, (there, constructor, part) in enumerate(read.values(at, np.where(usual, counts, 0))):
+        if place == _TTL:
+            add(_chosen(part, there & np.isin(constructor, _UINTS)), "ttl_ms")
+        at = part.end
+    read.plain &= ~usual | (at == own_at)
+
+    read.plain &= read.begins(own_at, _ANNOTATIONS)
+    others = read.octet(own_at + 5) - 4
+    read.plain &= (others >= 0) & (others <= 2 * _ENTRIES_MAX) & (others % 2 == 0)
+    bare_at = read.within(own_at + 5 + read.octet(own_at + 4))
+    at = own_at + 6
+    for place, (there, _, part) in enumerate(read.values(at, np.where(read.plain, others, 0))):
+        if place % 2 == 0:  # of several sequences the first would be the message's
+            read.plain &= ~(
+                there & (part.end - part.start == len(SEQUENCE)) & read.begins(part.start, SEQUENCE.encode())
+            )
+        at = part.end
+    for column, name in (("sequence", _SEQUENCE_NAME), ("posted_at", _TIME_NAME)):
+        read.plain &= read.begins(at, name)
+        start = read.within(at + len(name))
+        at = read.within(start + 8)
+        add(Part(read.plain, start, start, at), column)
+    read.plain &= at == bare_at
+
+    described = read.begins(bare_at, _PROPERTIES)
+    counts = np.where(described, read.octet(bare_at + 5), 0)
+    read.plain &= counts <= _PROPERTIES_MAX
+    size_of(bare_at, described)
+    properties_end = read.within(np.where(described, bare_at + 5 + read.octet(bare_at + 4), bare_at))
+    at = read.within(np.where(described, bare_at + 6, bare_at))
+    for place, (there, constructor, part) in enumerate(read.values(at, np.minimum(counts, _PROPERTIES_MAX))):
+        if place in _FIELDS:
+            column, constructors = _FIELDS[place]
+            add(_chosen(part, there & np.isin(constructor, constructors)), column)
+        at = part.end
+    read.plain &= at == properties_end
+
+    form = read.octet(properties_end + 3)
+    described = read.begins(properties_end, _APPLICATION_PROPERTIES)
+    size_bytes = np.where(described & (form == MAP8), 1, 0) + np.where(described & (form == MAP32), 4, 0)
+    short, long = size_bytes == 1, size_bytes == 4
+    size = np.where(short, read.octet(properties_end + 4), np.where(long, read.word(properties_end + 4), 0))
+    section_at = read.within(np.where(size_bytes > 0, properties_end + 4 + size_bytes + size, properties_end))
+    counts = np.where(short, read.octet(properties_end + 5), np.where(long, read.word(properties_end + 8), 0))
+    counted = read.plain & (counts > 0) & (counts <= 2 * _ENTRIES_MAX) & (counts % 2 == 0)
+    values, texts, at = [], counted.copy(), read.within(properties_end + 4 + 2 * size_bytes)
+    plain = read.plain.copy()  # what is not as it should be there belongs to the pattern
+    for place, (there, constructor, part) in enumerate(read.values(at, np.where(counted, counts, 0))):
+        if place % 2:
+            values.append((np.isin(constructor, _TEXTS), part))
+            texts &= ~there | np.isin(constructor, (*_TEXTS, _NULL))
+        at = np.where(there, part.end, at)
+    texts &= read.plain & (at == section_at)
+    read.plain = plain
+    size_of(properties_end, texts, size_bytes)
+    entries = []
+    for is_text, part in values:
+        # Where the pattern has them they are nowhere, behind whatever came before.
+        inside = Part(*(np.where(texts, one, section_at) for one in (part.there, part.at, part.start, part.end)))
+        entries.append(_chosen(inside, texts & part.there & is_text))
+    every += entries
+
+    short, long = read.any_begins(section_at, _SHORT_BODIES), read.any_begins(section_at, _LONG_BODIES)
+    at = read.within(section_at + 4)
+    body_at = at + np.where(long, 4, 1)
+    size = np.where(long, read.word(at), read.octet(at))
+    read.plain &= (short | long) & (body_at + size == ends)
+    body = Part(np.isin(read.octet(section_at + 3), _TEXTS), at, body_at, ends)
+    every.append(body)
+    parts["body"] = body
+    counts = np.where(texts, counts // 2, 0)
+    lot = Lot(read.data, starts, ends, read.plain, bare_at, parts, entries, counts, every)
+    _check_values(lot)
     return lot
+
+
+def _check_values(lot: Lot) -> None:
+    """Take from the plain messages those with values that no column holds, or that are not what they claim to be."""
+    plain = lot.plain
+    plain &= lot.number(lot.parts["sequence"], np.arange(len(plain))) > 0
+    for column in ("posted_at", "created_at"):
+        part = lot.parts.get(column)
+        if part is not None:
+            rows = np.flatnonzero(plain & part.there)
+            times = lot.number(part, rows)
+            plain[rows] = (times >= TIME_MIN_MS) & (times <= TIME_MAX_MS)
+    texts = [lot.parts[column] for column, made in _FIELDS.values() if STRING8 in made and column in lot.parts]
+    for part in (*texts, *lot.entries, lot.parts["body"]):
+        rows = np.flatnonzero(plain & part.there)
+        rows = rows[~lot.are_uuids(part, rows)]
+        plain[rows] = _are_texts(lot.content(part, rows))
+
+
+def _are_texts(values: pa.BinaryArray) -> Mask:
+    """Return which of these are UTF-8."""
+    texts: Mask = pc.string_is_ascii(values.view(pa.string())).to_numpy(zero_copy_only=False)
+    texts = texts.copy()
+    for row in np.flatnonzero(~texts).tolist():
+        with contextlib.suppress(UnicodeDecodeError):
+            values[row].as_py().decode()
+            texts[row] = True
+    return texts
 
 
 def identify_plain(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
     """Return which messages are plain, and their identities; those of other messages are not true."""
     lot = read_lot(payloads)
+    sequence = lot.parts["sequence"]
     bare_at = (lot.bare_at - lot.starts).tolist()
-    sequence_at = (lot.bare_at - lot.starts - _OWN_BYTES + len(_SEQUENCE_NAME)).tolist()
+    sequence_at = (sequence.start - lot.starts).tolist()
     keys = [sequence_key + payload[at : at + 8] for payload, at in zip(payloads, sequence_at, strict=True)]
     contents = [payload[at:] for payload, at in zip(payloads, bare_at, strict=True)]
     posting = [True] * len(payloads)
-    return lot.plain, Identified([*keys], posting, [*contents], lot.sequences.tolist(), [*payloads])
-
-
-def _begins(words: _Words, at: Places, wanted: bytes) -> Mask:
-    """Return whether the bytes at each of these places begin so."""
-    different = np.zeros(len(at), np.uint64)
-    for offset in range(0, len(wanted), 8):
-        piece = wanted[offset : offset + 8]
-        mask = np.uint64((1 << 8 * len(piece)) - 1)
-        different |= (words[at + offset] ^ np.uint64(int.from_bytes(piece, "little"))) & mask
-    same: Mask = different == 0
-    return same
-
-
-def _any_begins(words: _Words, at: Places, wanted: Sequence[bytes]) -> Mask:
-    """The same of any of these."""
-    found = np.zeros(len(at), np.bool_)
-    for one in wanted:
-        found |= _begins(words, at, one)
-    return found
-
-
-def _numbered(values: pa.BinaryArray) -> NDArray[np.int64]:
-    """A number for each value, the same for the same."""
-    numbers: Places = pc.dictionary_encode(values).indices.to_numpy().astype(np.int64)
-    return numbers
+    sequences = lot.number(sequence, np.arange(len(payloads))).tolist()
+    return lot.plain, Identified([*keys], posting, [*contents], sequences, [*payloads])

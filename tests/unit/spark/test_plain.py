@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.intake.shaping import make_body
-from acquit.protocol.codec import Timestamp, ULong
+from acquit.protocol.codec import Byte, Timestamp, ULong
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
@@ -53,21 +53,34 @@ _bodies = (
     | st.sampled_from([bytes(254), bytes(255), bytes(256), bytes(70_000)])
     | (_texts | st.binary(max_size=300) | st.none() | st.booleans()).map(AmqpValue)
 )
+_ids = (
+    st.none() | _texts | st.integers(0, 3).map(ULong) | st.uuids() | st.sampled_from([b"", b"\xa1\x0ecorrelation_id"])
+)
+_values = _texts | st.none() | st.integers(-200, 200) | st.sampled_from([True, 1 << 40, 1.5, b"b", "y" * 300])
+_properties = st.dictionaries(st.sampled_from(["a", "b", "customer", "k" * 300]), _texts | st.none(), max_size=3)
+_mixed = st.dictionaries(st.sampled_from(["a", "b", "customer"]), _values, max_size=3)
+_many = st.integers(31, 34).map(lambda count: {f"k{number}": "v" for number in range(count)})
 _messages = st.builds(
     Message,
     _bodies,
-    message_id=st.none() | _texts | st.integers(0, 3).map(ULong),
+    message_id=_ids,
+    user_id=st.sampled_from([None, None, b"guest"]),
     subject=_optional,
-    to=_optional,
-    correlation_id=_optional,
+    to=_optional | st.just("queue"),
+    reply_to=_optional,
+    correlation_id=_ids,
     content_type=st.sampled_from([None, "text/plain"]),
     creation_time=st.sampled_from([None, Timestamp(0), Timestamp(5), Timestamp(1 << 60)]),
     durable=st.booleans(),
     delivery_count=st.sampled_from([0, 0, 1, 300]),
     first_acquirer=st.booleans(),
+    ttl_ms=st.sampled_from([None, None, 0, 1, 5_000, (1 << 32) - 1]),
+    absolute_expiry_time=st.sampled_from([None, None, Timestamp(7), Timestamp(1 << 60)]),
     group_id=_optional,
-    annotations=st.sampled_from([{}, {}, {}, {"x-opt-a": "b"}]),
-    application_properties=st.sampled_from([{}, {"a": 1}, {"a": "b" * 300}]),
+    group_sequence=st.sampled_from([None, 0, 1, 255, 256]),
+    annotations=st.sampled_from([{}, {}, {"x-opt-a": "b"}, {"x-opt-jms-dest": Byte(0), "x-opt-l": [1, "a"]}])
+    | _many.map(lambda entries: {f"x-opt-{name}": value for name, value in entries.items()}),
+    application_properties=_properties | _mixed | _many,
     footer=st.sampled_from([{}, {}, {}, {"x-opt-f": 1}]),
 )
 
@@ -82,19 +95,50 @@ def test_the_short_way_and_the_long_way_make_the_same_rows(payloads: list[bytes]
     assert made(payloads * 2, short=True, field=field) == made(payloads * 2, short=False, field=field)
 
 
+RICH = handed_out(
+    Message(
+        AmqpValue("t\u00e9xt"),
+        message_id=uuid.UUID(int=77),
+        durable=True,
+        ttl_ms=9,
+        subject="s",
+        to="queue",
+        correlation_id="c",
+        creation_time=Timestamp(5),
+        group_id="g",
+        group_sequence=300,
+        annotations={"x-opt-jms-dest": Byte(0)},
+        application_properties={"a": "b", "n": None, "c": "d"},
+    ),
+    7,
+    1_700_000_000_000,
+)
 PLAIN = handed_out(Message(b"body" * 20, message_id="id-1", durable=True, subject="s"), 7, 1_700_000_000_000)
 
 
-@given(st.data())
-def test_also_when_bytes_are_spoiled(data: st.DataObject) -> None:
-    whole = PLAIN
+@pytest.mark.parametrize("whole", [PLAIN, RICH])
+@given(data=st.data())
+def test_also_when_bytes_are_spoiled(whole: bytes, data: st.DataObject) -> None:
     spoiled = []
     for _ in range(4):
         changed = bytearray(whole)
         for _ in range(data.draw(st.integers(1, 2))):
-            changed[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.sampled_from([0, 1, 0x40, 0xA1, 255]))
+            changed[data.draw(st.integers(0, len(whole) - 1))] = data.draw(
+                st.sampled_from([0, 1, 2, 3, 0x40, 0x45, 0x54, 0x98, 0xA1, 0xC1, 0xD1, 255])
+            )
         spoiled.append(bytes(changed[: data.draw(st.sampled_from([len(whole), len(whole), len(whole) // 2, 60]))]))
     payloads = [whole, *spoiled, whole]
+    assert made(payloads, short=True) == made(payloads, short=False)
+
+
+@pytest.mark.parametrize("whole", [PLAIN, RICH])
+def test_also_when_each_byte_is_spoiled(whole: bytes) -> None:
+    assert read_lot([whole]).plain.all()
+    payloads = [
+        whole[:at] + bytes((octet,)) + whole[at + 1 :]
+        for at in range(len(whole))
+        for octet in (0, 1, 0x40, 0x45, 0xA1, 0xB1, 0xC0, 0xD1, (whole[at] + 1) % 256, (whole[at] - 1) % 256)
+    ]
     assert made(payloads, short=True) == made(payloads, short=False)
 
 
@@ -106,9 +150,13 @@ def test_a_lot_says_of_each_message_what_it_says_of_it_alone(payloads: list[byte
         assert lot.plain[row] == alone.plain[0]
         assert lot.payload(row) == payload
         if lot.plain[row]:
-            assert lot.sequences[row] == alone.sequences[0] and lot.posted_ms[row] == alone.posted_ms[0]
-            for places in ("bare_at", "id_at", "id_end", "form_end", "body_at", "ends"):
-                assert getattr(lot, places)[row] - lot.starts[row] == getattr(alone, places)[0]
+            assert lot.bare_at[row] - lot.starts[row] == alone.bare_at[0]
+            assert lot.entry_counts[row] == alone.entry_counts[0]
+            for name, part in alone.parts.items():
+                assert lot.parts[name].there[row] == part.there[0]
+                if part.there[0]:
+                    assert lot.parts[name].start[row] - lot.starts[row] == part.start[0]
+                    assert lot.parts[name].end[row] - lot.starts[row] == part.end[0]
 
 
 @pytest.mark.parametrize("body", [b"x", bytes(300), AmqpValue("text"), AmqpValue("t" * 300), AmqpValue(b"binary")])
@@ -118,16 +166,54 @@ def test_what_is_plain(body: object, durable: bool) -> None:
     payload = handed_out(message, 7, 8)
     lot = read_lot([payload])
     assert lot.plain.all()
-    assert (lot.sequences[0], lot.posted_ms[0], payload[lot.id_at[0] : lot.id_end[0]]) == (7, 8, b"id")
+    assert lot.number(lot.parts["sequence"], np.array([0])).tolist() == [7]
+    assert lot.number(lot.parts["posted_at"], np.array([0])).tolist() == [8]
+    assert lot.content(lot.parts["message_id"], np.array([0])).to_pylist() == [b"id"]
+    assert lot.content(lot.entries[0], np.array([0])).to_pylist() == [b"v"]
     assert not read_lot([payload + b"\x00", *(payload[:size] for size in range(len(payload)))]).plain.any()
 
 
+def test_what_is_plain_of_a_rich_one() -> None:
+    """All of it is found, so that messages which differ in all of it have one pattern."""
+    lot = read_lot([RICH])
+    assert sorted(name for name, part in lot.parts.items() if part.there[0]) == [
+        "body",
+        "correlation_id",
+        "created_at",
+        "group_id",
+        "group_sequence",
+        "message_id",
+        "posted_at",
+        "sequence",
+        "subject",
+        "ttl_ms",
+    ]
+    assert [part.there[0] for part in lot.entries] == [True, False, True]
+
+
 @pytest.mark.parametrize("body", [b"data", AmqpValue("text"), AmqpValue(b"binary")])
-@pytest.mark.parametrize("spoiled", [b"\xffd", "\u00e9".encode()])
-def test_an_id_that_is_not_ascii_is_not_plain_whatever_the_body_is(body: object, spoiled: bytes) -> None:
-    good = handed_out(Message(body, message_id="id"), 7, 8)
-    payloads = [good, good.replace(b"\xa1\x02id", b"\xa1\x02" + spoiled), good]
+@pytest.mark.parametrize("spoiled", [b"\xffd", b"\xed\xa0"])
+@pytest.mark.parametrize("field", [b"id", b"ss", b"cc", b"gg", b"vv"])
+def test_what_is_not_utf8_is_not_plain_whatever_the_body_is(body: object, spoiled: bytes, field: bytes) -> None:
+    message = Message(
+        body,
+        message_id="id",
+        subject="ss",
+        correlation_id="cc",
+        group_id="gg",
+        application_properties={"k": "vv"},
+    )
+    good = handed_out(message, 7, 8)
+    payloads = [good, good.replace(b"\xa1\x02" + field, b"\xa1\x02" + spoiled), good]
     assert read_lot(payloads).plain.tolist() == [True, False, True]
+    assert made(payloads, short=True) == made(payloads, short=False)
+
+
+def test_text_beyond_ascii_is_plain() -> None:
+    payloads = [
+        handed_out(Message(AmqpValue("\u20ac"), message_id="\u00e9", application_properties={"k": "\u65e5"}), 7, 8)
+    ]
+    assert read_lot(payloads).plain.all()
     assert made(payloads, short=True) == made(payloads, short=False)
 
 
@@ -135,7 +221,25 @@ def test_a_pattern_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     parse = columns.parse
     monkeypatch.setattr(columns, "parse", lambda *given: read.append(1) or parse(*given))
-    payloads = [handed_out(Message(b"%d" % n, message_id=f"id-{n}", subject=f"{n % 3}"), n, n) for n in range(1, 50)]
+    payloads = [
+        handed_out(
+            Message(
+                b"%d" % n,
+                message_id=uuid.uuid4(),
+                ttl_ms=n,
+                subject=f"{n}",
+                correlation_id=f"c-{n}",
+                creation_time=Timestamp(n),
+                group_id=f"g-{n % 7}",
+                group_sequence=n,
+                reply_to=f"{n % 3}",
+                application_properties={"a": f"{n}", "b": "x" * n},
+            ),
+            n,
+            n,
+        )
+        for n in range(1, 50)
+    ]
     made(payloads, short=True)
     assert len(read) == 3
 
