@@ -1,7 +1,7 @@
 """Rows of plain messages, many at once: from where their parts are (`spark.plain`), and one parsed row a pattern.
 
 A column that is a part comes from the bytes of each message, any other from the row of its pattern. Two columns are
-made of both: `application_properties`, whose keys belong to the pattern, and `exact`, which repeats ids that are uuids.
+made of both: `application_properties`, whose keys belong to the pattern, and `exact`, which repeats what is no text.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acquit.protocol.codec import encode, skip
-from acquit.protocol.sections import MAP8
+from acquit.protocol.sections import MAP8, MAP32
 from acquit.spark.parsing import ParsedRow
-from acquit.spark.plain import Lot, Mask, Part, Places
+from acquit.spark.plain import TEXTS, UUID_CONSTRUCTOR, Lot, Mask, Part, Places
 
 _IDS: Final = ("message_id", "correlation_id")
-"""Columns of which `exact` has what is no text, in this order, before all else (`spark.exact`)."""
-_UUID_BYTES: Final = 16
-_MAP8_HEAD_BYTES: Final = 3
-_MAP32_HEAD_BYTES: Final = 9
+_MAP: Final = "application_properties"
+_KEYS: Final = (*_IDS, "address", _MAP)
+"""What the column `exact` begins with, in this order, where it has it (`spark.parsing`)."""
 
 
 def batch_like(read: Sequence[ParsedRow], lot: Lot, good: Mask, numbers: Places, schema: pa.Schema) -> pa.RecordBatch:
@@ -69,18 +68,24 @@ class _Alike:
         if not there.any():
             return self._of_patterns(field)
         if pa.types.is_string(field.type):
-            values = self._texts(part)
+            values = self._texts(part, self.rows)
         else:
-            numbers = self.lot.number(part, self.rows)
+            numbers = self.lot.numbers(part, self.rows)
             values = pa.array(numbers * 1_000 if pa.types.is_timestamp(field.type) else numbers).view(field.type)
         return values if there.all() else pc.if_else(pa.array(there), values, self._of_patterns(field))
 
-    def _texts(self, part: Part) -> pa.StringArray:
-        values = self.lot.content(part, self.rows)
-        uuids = self.lot.are_uuids(part, self.rows)
+    def _texts(self, part: Part, rows: Places) -> pa.StringArray:
+        """The content as text, in messages that have the part, or (then it means nothing) have it not."""
+        values = self.lot.content(part, rows)
+        constructors = self.lot.constructors(part, rows)
+        uuids = constructors == UUID_CONSTRUCTOR
         if uuids.any():
-            texts = self.lot.uuid_texts(part, self.rows[uuids])
+            texts = self.lot.uuid_texts(part, rows[uuids])
             values = pc.replace_with_mask(values, pa.array(uuids), texts)
+        numbers = (constructors > 0) & ~uuids & ~np.isin(constructors, TEXTS)
+        if numbers.any():
+            texts = pa.array(self.lot.numbers(part, rows[numbers])).cast(pa.string())
+            values = pc.replace_with_mask(values, pa.array(numbers), texts.view(pa.binary()))
         return values.view(pa.string())
 
     def _entries(self, like: pa.MapArray) -> pa.MapArray:
@@ -91,7 +96,7 @@ class _Alike:
         for place, part in enumerate(self.lot.entries):
             those = np.flatnonzero(part.there[self.rows])
             if len(those):
-                arrays.append(self.lot.content(part, self.rows[those]).view(pa.string()))
+                arrays.append(self._texts(part, self.rows[those]))
                 places[offsets[those] + place] = count + np.arange(len(those))
                 count += len(those)
         if len(arrays) == 1:
@@ -99,43 +104,133 @@ class _Alike:
         return pa.MapArray.from_arrays(like.offsets, like.keys, pa.concat_arrays(arrays).take(pa.array(places)))
 
     def _exact(self, field: pa.Field) -> pa.BinaryArray:
-        """Return what the pattern has, with each message's own uuids in the places of those."""
-        parts = [self.lot.parts.get(column) for column in _IDS]
-        masks = [
-            np.zeros(len(self.rows), np.bool_) if part is None else self.lot.are_uuids(part, self.rows)
-            for part in parts
-        ]
+        """Return what the pattern has, with each message's own values in their places."""
+        lost = np.array([row.exact is not None for row in self.read], np.bool_)[self.patterns]
+        example = np.unique(self.patterns, return_index=True)[1]
+        masks = [lost & self._typed(self.lot.parts.get(column)) for column in _IDS]
+        masks.append(
+            lost & np.array([_places(row.exact)[-1] is not None for row in self.read], np.bool_)[self.patterns]
+        )
+        masks[-1] &= self._vary()
         if not np.any(masks):
             return self._of_patterns(field)
-        example = np.unique(self.patterns, return_index=True)[1]
         cut = [_cut(row.exact, [bool(mask[at]) for mask in masks]) for row, at in zip(self.read, example, strict=True)]
-        pieces = []
-        for number, (part, mask) in enumerate(zip(parts, masks, strict=True)):
-            pieces.append(pa.array([one[number] for one in cut], pa.binary()).take(pa.array(self.patterns)))
-            if part is not None and mask.any():
-                # Nothing where the id is none: such a part ends where it begins.
-                end = np.where(mask, part.end[self.rows], part.start[self.rows])
-                pieces.append(self.lot.slices(part.start[self.rows], end))
-        pieces.append(pa.array([one[-1] for one in cut], pa.binary()).take(pa.array(self.patterns)))
-        return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+        around = [pa.array(pieces, pa.binary()).take(pa.array(self.patterns)) for pieces in zip(*cut, strict=True)]
+        between = [self._typed_bytes(column, mask) for column, mask in zip(_IDS, masks, strict=False)]
+        between.append(self._map(masks[-1]))
+        pieces = [piece for pair in zip(around, between, strict=False) for piece in pair]
+        counts = np.array([0 if row.exact is None else _head(row.exact)[1] for row in self.read], np.int64)[
+            self.patterns
+        ]
+        return _as_map(_joined(*pieces, around[-1]), counts)
+
+    def _typed(self, part: Part | None) -> Mask:
+        """Return where an id is no text, and not the same in all messages of its pattern."""
+        if part is None:
+            return np.zeros(len(self.rows), np.bool_)
+        constructors = self.lot.constructors(part, self.rows)
+        typed: Mask = (constructors > 0) & ~np.isin(constructors, TEXTS)
+        return typed
+
+    def _vary(self) -> Mask:
+        """Return where a value of application-properties is not the same in all messages of the pattern."""
+        found = np.zeros(len(self.rows), np.bool_)
+        for part in self.lot.entries:
+            found |= part.there[self.rows]
+        return found
+
+    def _typed_bytes(self, column: str, mask: Mask) -> pa.BinaryArray:
+        """Return what stands behind the constructor of an id, where it is to be in `exact`."""
+        part = self.lot.parts.get(column)
+        if part is None:
+            return pa.array([b""], pa.binary()).take(pa.array(np.zeros(len(mask), np.int64)))
+        start = part.start[self.rows]
+        return self.lot.slices(start, np.where(mask, part.end[self.rows], start))
+
+    def _map(self, mask: Mask) -> pa.BinaryArray:
+        """Return the application-properties of the message, where they are to be in `exact`."""
+        start = self.lot.entries_at[self.rows]
+        items = self.lot.slices(start, np.where(mask, self.lot.entries_end[self.rows], start))
+        counts = np.array([2 * len(row.application_properties) for row in self.read], np.int64)[self.patterns]
+        return pc.if_else(pa.array(mask), _as_map(items, counts), pa.scalar(b"", pa.binary()))
 
 
-def _cut(exact: bytes | None, uuids: Sequence[bool]) -> list[bytes | None]:
-    """Return what stands before, between and behind the uuids of `_IDS` in the column `exact`: one piece before each of
-    them, which is empty where it is none, and the rest."""
+def holds(row: ParsedRow, lot: Lot, example: int) -> bool:
+    """Return whether the row of this message can stand for others of its pattern: not if `exact` would say its
+    application-properties in other bytes than the message does, and these differ."""
+    place = _places(row.exact)[-1]
+    if place is None or not any(part.there[example] for part in lot.entries):
+        return True
+    assert row.exact is not None
+    items = row.exact[slice(*place)]
+    return items[_head(items)[0] :] == lot.data[lot.entries_at[example] : lot.entries_end[example]]
+
+
+def _head(encoded: bytes) -> tuple[int, int]:
+    """Return how long the head of an encoded map is, and how many items it counts."""
+    if encoded[0] == MAP8:
+        return 3, encoded[2]
+    return 9, int.from_bytes(encoded[5:9], "big")
+
+
+def _places(exact: bytes | None) -> list[tuple[int, int] | None]:
+    """Return where the column `exact` has the values of `_KEYS`."""
+    found: dict[str, tuple[int, int]] = {}
+    if exact is not None:
+        at = _head(exact)[0]
+        for key in _KEYS:
+            name = encode(key)
+            if exact.startswith(name, at):
+                end = skip(exact, at + len(name), len(exact))
+                found[key], at = (at + len(name), end), end
+    return [found.get(key) for key in (*_IDS, _MAP)]
+
+
+def _cut(exact: bytes | None, own: Sequence[bool]) -> list[bytes | None]:
+    """Return what stands before, between and behind the values that are each message's own: of the ids all behind the
+    constructor, and the whole map. Those that are not leave an empty piece. The head is no part of it."""
     if exact is None:
-        return [None] * (len(uuids) + 1)
-    at = _MAP8_HEAD_BYTES if exact[0] == MAP8 else _MAP32_HEAD_BYTES
+        return [None] * (len(own) + 1)
     pieces: list[bytes | None] = []
-    done = 0
-    for column, is_uuid in zip(_IDS, uuids, strict=True):
-        key = encode(column)
-        if exact.startswith(key, at):
-            value_at = at + len(key)
-            at = skip(exact, value_at, len(exact))
-            if is_uuid:
-                pieces.append(exact[done : at - _UUID_BYTES])
-                done = at
-                continue
-        pieces.append(b"")
+    done = _head(exact)[0]
+    for number, (place, cuts) in enumerate(zip(_places(exact), own, strict=True)):
+        if cuts:
+            assert place is not None
+            start, end = place
+            pieces.append(exact[done : start + (number < len(_IDS))])
+            done = end
+        else:
+            pieces.append(b"")
     return [*pieces, exact[done:]]
+
+
+def _joined(*pieces: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+
+
+def _as_map(items: pa.BinaryArray, counts: Places) -> pa.BinaryArray:
+    """Return encoded maps of so many items each, as the codec writes them. Null stays null."""
+    lengths = pc.fill_null(pc.binary_length(items), 0).to_numpy().astype(np.int64)
+    short = (lengths < 255) & (counts < 256)
+    heads = pc.if_else(
+        pa.array(short),
+        _bytes_of(np.stack((np.full_like(lengths, MAP8), lengths + 1, counts), axis=1)),
+        _bytes_of(
+            np.concatenate(
+                (
+                    np.full((len(lengths), 1), MAP32),
+                    (lengths + 4).astype(">u4").view(np.uint8).reshape(-1, 4),
+                    counts.astype(">u4").view(np.uint8).reshape(-1, 4),
+                ),
+                axis=1,
+            )
+        ),
+    )
+    return _joined(heads, items)
+
+
+def _bytes_of(octets: Places) -> pa.BinaryArray:
+    """Return one binary for each row of octets."""
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(octets.shape[1]), len(octets), [None, pa.py_buffer(octets.astype(np.uint8).ravel())]
+    ).cast(pa.binary())

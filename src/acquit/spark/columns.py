@@ -33,7 +33,7 @@ from acquit.errors import ConfigurationError, DecodeError
 from acquit.protocol import sections as s
 from acquit.protocol.codec import encode
 from acquit.protocol.sections import PropertyIndex, Sections, map_value
-from acquit.spark.alike import batch_like
+from acquit.spark.alike import batch_like, holds
 from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
 from acquit.spark.options import FORMAT_NAME
 from acquit.spark.parsing import NoColumnHoldsIt, ParsedRow, ReadMessage, corrupt_row, parse, read_message, try_to
@@ -251,7 +251,7 @@ class MessageColumns:
         rows = []
         for number in np.flatnonzero(~alike).tolist():
             message = messages[number]
-            if type(message) is bytes:  # its pattern cannot be parsed: each says why for itself
+            if type(message) is bytes:  # its pattern is of no use: each says for itself what it is
                 message = read_message(message, broker_id)
             assert isinstance(message, ReadMessage)
             row = self._try_parse(message, broker_id)
@@ -265,15 +265,20 @@ class MessageColumns:
         return pa.concat_batches([batch, others]).take(pa.array(order))
 
     def _rows_alike(self, messages: Sequence[object], broker_id: UUID | None) -> tuple[Mask, pa.RecordBatch]:
-        """Return which messages are plain (`spark.plain`) and of a pattern that can be parsed, and their rows."""
+        """Return which messages are plain (`spark.plain`) and of a pattern that can be used, and their rows."""
         alike = np.array([type(message) is bytes for message in messages], np.bool_)
         lot = read_lot([message for message in messages if type(message) is bytes])
         numbers, examples = lot.patterns()
-        read = [self._try_parse(read_message(lot.payload(row), broker_id), broker_id) for row in examples.tolist()]
-        good = np.array([isinstance(row, ParsedRow) for row in read], np.bool_)[numbers]
+        read: list[ParsedRow] = []
+        usable = np.zeros(len(examples), np.bool_)
+        for pattern, example in enumerate(examples.tolist()):
+            row = self._try_parse(read_message(lot.payload(example), broker_id), broker_id)
+            if isinstance(row, ParsedRow) and holds(row, lot, example):
+                usable[pattern] = True
+                read.append(row)
+        good = usable[numbers]
         alike[alike] = good
-        rows = [row for row in read if isinstance(row, ParsedRow)]
-        return alike, batch_like(rows, lot, good, numbers, _FILE_SCHEMA)
+        return alike, batch_like(read, lot, good, numbers, _FILE_SCHEMA)
 
     def _try_parse(self, message: ReadMessage, broker_id: UUID | None) -> ParsedRow | str:
         """Return the row of a message, or the reason why it has none."""

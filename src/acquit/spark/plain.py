@@ -14,8 +14,8 @@ A message is *plain* when it is laid out like this, each section in its short fo
 and its texts are UTF-8, its times in the calendar. Anything else goes the long way.
 
 These differ between messages of one pattern: the sizes of sections; our annotations; the time to live; of the
-properties those of `_FIELDS`; the values of application-properties where all of these are text; the body. A field that
-is there in another form than a part can have, an id that is a number for instance, belongs to the pattern.
+properties those of `_FIELDS`; the values of application-properties that are text or whole numbers; the body. A value in
+another form than a part can have, a correlation-id that is binary for instance, belongs to the pattern.
 
 ``words[at]`` is the eight bytes from `at` on as one number, whatever `at` is: so what stands at each of many places is
 one gather. A place that is computed from bytes that turn out to be wrong may lie anywhere; it is kept within the bytes,
@@ -74,18 +74,22 @@ _LONG_BODIES: Final = (
     section_head(SectionCode.AMQP_VALUE, STRING32),
 )
 """First bytes of a body of one piece; its size follows, in one byte (`_SHORT_BODIES`) or in four."""
-_TEXTS: Final = (STRING8, STRING32)
-_NULL: Final = 0x40
+UUID_CONSTRUCTOR: Final = 0x98
+TEXTS: Final = (STRING8, STRING32)
 _UINTS: Final = (0x52, 0x70)
-_UUID: Final = 0x98
+_IDS: Final = (*TEXTS, 0x53, 0x80, UUID_CONSTRUCTOR)
+_VALUES: Final = (*TEXTS, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x80, 0x81)
+"""Constructors of application-properties that differ between messages of one pattern."""
+_SIGNED: Final = np.isin(np.arange(256), (0x51, 0x54, 0x55, 0x61, 0x71))
+"""Constructors of signed numbers of less than eight bytes."""
 _HEADER_FIELDS: Final = 5
 _TTL: Final = 2
 _FIELDS: Final = {
-    PropertyIndex.MESSAGE_ID: ("message_id", (*_TEXTS, _UUID)),
-    PropertyIndex.SUBJECT: ("subject", _TEXTS),
-    PropertyIndex.CORRELATION_ID: ("correlation_id", (*_TEXTS, _UUID)),
+    PropertyIndex.MESSAGE_ID: ("message_id", _IDS),
+    PropertyIndex.SUBJECT: ("subject", TEXTS),
+    PropertyIndex.CORRELATION_ID: ("correlation_id", _IDS),
     PropertyIndex.CREATION_TIME: ("created_at", (TIMESTAMP,)),
-    PropertyIndex.GROUP_ID: ("group_id", _TEXTS),
+    PropertyIndex.GROUP_ID: ("group_id", TEXTS),
     PropertyIndex.GROUP_SEQUENCE: ("group_sequence", _UINTS),
 }
 """Properties that differ between messages of one pattern: the column, and the constructors with which they do."""
@@ -101,6 +105,19 @@ _WIDTHS: Final = np.array(SKIP_WIDTHS, np.int64)
 _FIXED_BYTES: Final = np.where((_WIDTHS >= 0) & (_WIDTHS < 32), _WIDTHS, 0)
 _SIZE_BYTES: Final = np.where(_WIDTHS >= 32, _WIDTHS - 32, 0)
 """Bytes of a value, and of the size before it, by its constructor."""
+
+
+def _wider(*ranges: tuple[int, int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    low, high = np.ones(256, np.int64), np.zeros(256, np.int64)
+    for constructor, least, most in ranges:
+        low[constructor], high[constructor] = least, most
+    return low, high
+
+
+_NARROW: Final = _wider(
+    (0x52, 0, 0), (0x53, 0, 0), (0x70, 0, 255), (0x80, 0, 255), (0x71, -128, 127), (0x81, -128, 127)
+)
+"""The least and the most number for which there is a shorter form than that of the constructor."""
 
 
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % octet for octet in range(256)), np.uint8).reshape(256, 2)
@@ -136,8 +153,9 @@ class Lot:
     """Parts that are columns, by their names."""
     entries: list[Part]
     """Values of application-properties, the first of each message, the second, and so on."""
-    entry_counts: Places
-    """How many of these a message has; 0 too where they belong to the pattern."""
+    entries_at: Places
+    """Offset behind the head of the map of application-properties."""
+    entries_end: Places
     _all: list[Part] = field(repr=False)
     """All parts, as they follow each other. The last is the body."""
 
@@ -163,11 +181,10 @@ class Lot:
         """The content of a part in these messages, which ascend."""
         return self.slices(part.start[rows], part.end[rows])
 
-    def are_uuids(self, part: Part, rows: Places) -> Mask:
-        """Return where the part is a uuid, of those messages that have it."""
+    def constructors(self, part: Part, rows: Places) -> Places:
+        """Return the constructor of the part in these messages; 0 where they do not have it."""
         octets = np.frombuffer(self.data, np.uint8)
-        found: Mask = part.there[rows] & (octets[part.at[rows] - 1] == _UUID)
-        return found
+        return np.where(part.there[rows], octets[part.at[rows] - 1].astype(np.int64), 0)
 
     def uuid_texts(self, part: Part, rows: Places) -> pa.BinaryArray:
         """The content, which are uuids, in their usual form."""
@@ -180,12 +197,11 @@ class Lot:
             pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(texts.ravel())]
         )
 
-    def number(self, part: Part, rows: Places) -> Places:
-        """The same as a number: of one byte, four or eight."""
-        start = part.start[rows]
+    def numbers(self, part: Part, rows: Places) -> Places:
+        """The same as whole numbers, which are of one byte, two, four or eight."""
+        octets = np.frombuffer(self.data, np.uint8)
         words: _Words = np.ndarray((len(self.data) - 7,), ">u8", self.data, 0, (1,))
-        shift = 64 - 8 * (part.end[rows] - start)
-        return (words[start] >> shift.astype(np.uint64)).astype(np.int64)
+        return _numbers(words, octets[part.at[rows] - 1], part.start[rows], part.end[rows])
 
     def patterns(self) -> tuple[Places, Places]:
         """Return the pattern number of each message, and a message of each pattern. All are plain."""
@@ -201,7 +217,22 @@ class Lot:
         offsets = np.frombuffer(pieces.buffers()[1], np.int32, count * parts + 1)[::parts].copy()
         whole = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pieces.buffers()[2]])
         numbers: Places = pc.dictionary_encode(whole).indices.to_numpy().astype(np.int64)
+        # The same bytes may be left of different ones: which parts a message has belongs to its pattern, too.
+        having = np.zeros(count, np.int64)
+        for place, part in enumerate(self._all):
+            having |= part.there.astype(np.int64) << place
+        kinds, kind = np.unique(having, return_inverse=True)
+        numbers = np.unique(numbers * max(1, len(kinds)) + kind, return_inverse=True)[1]
         return numbers, np.unique(numbers, return_index=True)[1]
+
+
+def _numbers(words: _Words, constructor: NDArray[np.integer], start: Places, end: Places) -> Places:
+    """Return the whole numbers there, of up to eight bytes; what is longer makes no sense."""
+    bits = 8 * np.clip(end - start, 1, 8)
+    numbers = (words[start] >> (64 - bits).astype(np.uint64)).astype(np.int64)
+    sign = np.where(_SIGNED[constructor], np.int64(1) << np.minimum(bits - 1, 62), 0)
+    signed: Places = (numbers ^ sign) - sign
+    return signed
 
 
 class _Reader:
@@ -260,6 +291,16 @@ class _Reader:
             end = self.within(np.where(there, start + size, at))
             yield there, constructor, Part(there, self.within(np.where(there, at + 1, at)), start, end)
             at = end
+
+
+def _shortest(read: _Reader, constructor: Places, part: Part) -> Mask:
+    """Return where a value is a text or a whole number, and is written in its shortest form."""
+    numbers = _numbers(read.numbers, constructor, part.start, part.end)
+    low, high = _NARROW
+    shortest = (numbers < low[constructor]) | (numbers > high[constructor])
+    shortest &= (constructor != 0x80) | (numbers >= 0)  # those that no column of Arrow's numbers holds
+    shortest &= (constructor != STRING32) | (part.end - part.start > 255)
+    return shortest & np.isin(constructor, _VALUES)
 
 
 def _chosen(part: Part, there: Mask) -> Part:
@@ -326,7 +367,10 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
     for place, (there, constructor, part) in enumerate(read.values(at, np.minimum(counts, _PROPERTIES_MAX))):
         if place in _FIELDS:
             column, constructors = _FIELDS[place]
-            add(_chosen(part, there & np.isin(constructor, constructors)), column)
+            there = there & np.isin(constructor, constructors)
+            if constructors is _IDS:  # what is no text is in the column `exact` as well
+                there &= np.isin(constructor, (*TEXTS, UUID_CONSTRUCTOR)) | _shortest(read, constructor, part)
+            add(_chosen(part, there), column)
         at = part.end
     read.plain &= at == properties_end
 
@@ -338,21 +382,21 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
     section_at = read.within(np.where(size_bytes > 0, properties_end + 4 + size_bytes + size, properties_end))
     counts = np.where(short, read.octet(properties_end + 5), np.where(long, read.word(properties_end + 8), 0))
     counted = read.plain & (counts > 0) & (counts <= 2 * _ENTRIES_MAX) & (counts % 2 == 0)
-    values, texts, at = [], counted.copy(), read.within(properties_end + 4 + 2 * size_bytes)
+    values, at = [], read.within(properties_end + 4 + 2 * size_bytes)
+    entries_at = at
     plain = read.plain.copy()  # what is not as it should be there belongs to the pattern
     for place, (there, constructor, part) in enumerate(read.values(at, np.where(counted, counts, 0))):
         if place % 2:
-            values.append((np.isin(constructor, _TEXTS), part))
-            texts &= ~there | np.isin(constructor, (*_TEXTS, _NULL))
+            values.append((there & _shortest(read, constructor, part), part))
         at = np.where(there, part.end, at)
-    texts &= read.plain & (at == section_at)
+    counted &= read.plain & (at == section_at)
     read.plain = plain
-    size_of(properties_end, texts, size_bytes)
+    size_of(properties_end, counted, size_bytes)
     entries = []
-    for is_text, part in values:
+    for there, part in values:
         # Where the pattern has them they are nowhere, behind whatever came before.
-        inside = Part(*(np.where(texts, one, section_at) for one in (part.there, part.at, part.start, part.end)))
-        entries.append(_chosen(inside, texts & part.there & is_text))
+        inside = Part(*(np.where(counted, one, section_at) for one in (part.there, part.at, part.start, part.end)))
+        entries.append(_chosen(inside, counted & there))
     every += entries
 
     short, long = read.any_begins(section_at, _SHORT_BODIES), read.any_begins(section_at, _LONG_BODIES)
@@ -360,11 +404,10 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
     body_at = at + np.where(long, 4, 1)
     size = np.where(long, read.word(at), read.octet(at))
     read.plain &= (short | long) & (body_at + size == ends)
-    body = Part(np.isin(read.octet(section_at + 3), _TEXTS), at, body_at, ends)
+    body = Part(np.isin(read.octet(section_at + 3), TEXTS), at, body_at, ends)
     every.append(body)
     parts["body"] = body
-    counts = np.where(texts, counts // 2, 0)
-    lot = Lot(read.data, starts, ends, read.plain, bare_at, parts, entries, counts, every)
+    lot = Lot(read.data, starts, ends, read.plain, bare_at, parts, entries, entries_at, section_at, every)
     _check_values(lot)
     return lot
 
@@ -372,18 +415,21 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
 def _check_values(lot: Lot) -> None:
     """Take from the plain messages those with values that no column holds, or that are not what they claim to be."""
     plain = lot.plain
-    plain &= lot.number(lot.parts["sequence"], np.arange(len(plain))) > 0
+    plain &= lot.numbers(lot.parts["sequence"], np.arange(len(plain))) > 0
     for column in ("posted_at", "created_at"):
         part = lot.parts.get(column)
         if part is not None:
             rows = np.flatnonzero(plain & part.there)
-            times = lot.number(part, rows)
+            times = lot.numbers(part, rows)
             plain[rows] = (times >= TIME_MIN_MS) & (times <= TIME_MAX_MS)
     texts = [lot.parts[column] for column, made in _FIELDS.values() if STRING8 in made and column in lot.parts]
-    for part in (*texts, *lot.entries, lot.parts["body"]):
+    for part in (*texts, *lot.entries):
         rows = np.flatnonzero(plain & part.there)
-        rows = rows[~lot.are_uuids(part, rows)]
+        rows = rows[np.isin(lot.constructors(part, rows), TEXTS)]
         plain[rows] = _are_texts(lot.content(part, rows))
+    body = lot.parts["body"]
+    rows = np.flatnonzero(plain & body.there)
+    plain[rows] = _are_texts(lot.content(body, rows))
 
 
 def _are_texts(values: pa.BinaryArray) -> Mask:
@@ -406,5 +452,5 @@ def identify_plain(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask
     keys = [sequence_key + payload[at : at + 8] for payload, at in zip(payloads, sequence_at, strict=True)]
     contents = [payload[at:] for payload, at in zip(payloads, bare_at, strict=True)]
     posting = [True] * len(payloads)
-    sequences = lot.number(sequence, np.arange(len(payloads))).tolist()
+    sequences = lot.numbers(sequence, np.arange(len(payloads))).tolist()
     return lot.plain, Identified([*keys], posting, [*contents], sequences, [*payloads])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import uuid
 from unittest import mock
 
@@ -13,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.intake.shaping import make_body
-from acquit.protocol.codec import Byte, Timestamp, ULong
+from acquit.protocol.codec import Byte, Int, Short, Timestamp, UByte, UInt, ULong, UShort
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
 from acquit.spark.columns import MessageColumns
+from acquit.spark.exact import read_exact
 from acquit.spark.plain import Mask, identify_plain, read_lot
 from acquit.spark.spool import Identified
 
@@ -83,6 +85,156 @@ _messages = st.builds(
     application_properties=_properties | _mixed | _many,
     footer=st.sampled_from([{}, {}, {}, {"x-opt-f": 1}]),
 )
+
+
+# -- as clients may write it that choose other forms than we do
+
+
+def _in_form(constructor: int, size: str, content: bytes) -> bytes:
+    return bytes((constructor,)) + (struct.pack(size, len(content)) if size else b"") + content
+
+
+_strings = st.sampled_from(["", "a", "\u00e9", "y" * 255, "y" * 256]).flatmap(
+    lambda text: st.sampled_from(
+        [_in_form(0xB1, ">I", text.encode()), *([_in_form(0xA1, "B", text.encode())] if len(text) < 256 else [])]
+    )
+)
+_numbers = st.tuples(
+    st.sampled_from([(0x50, 1), (0x51, 1), (0x52, 1), (0x53, 1), (0x54, 1), (0x55, 1), (0x60, 2), (0x61, 2)])
+    | st.sampled_from([(0x70, 4), (0x71, 4), (0x80, 8), (0x81, 8), (0x82, 8), (0x83, 8)]),
+    st.sampled_from([0, 1, 127, 128, 255, 256, 1 << 31, (1 << 63) - 1, 1 << 63, -1, -128, -129]),
+).map(lambda drawn: _in_form(drawn[0][0], "", (drawn[1] % (1 << 64)).to_bytes(8, "big")[-drawn[0][1] :]))
+_others = st.sampled_from(
+    [b"\x40", b"\x41", b"\x42", b"\x56\x01", b"\x43", b"\x44", b"\xa0\x01b", b"\xc0\x01\x00", b"\x45"]
+)
+_encoded_ids = _strings | _numbers | _others | st.binary(min_size=16, max_size=16).map(lambda octets: b"\x98" + octets)
+
+
+def _sections(ids: list[bytes], entries: list[tuple[bytes, bytes]], wide: bool) -> bytes:
+    fields = b"".join(ids[:1] + [b"\x40"] * 4 + ids[1:])
+    items = b"".join(map(b"".join, entries))
+    size = ">II" if wide or len(items) > 254 else "BB"
+    head = struct.pack(size, len(items) + (4 if size == ">II" else 1), 2 * len(entries))
+    return b"".join(
+        (
+            b"\x00\x53\x73\xd0" + struct.pack(">II", len(fields) + 4, 6)
+            if len(fields) > 254
+            else b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, 6)),
+            fields,
+            b"\x00\x53\x74" + (b"\xd1" if size == ">II" else b"\xc1") + head + items,
+            b"\x00\x53\x75\xa0\x01x",
+        )
+    )
+
+
+_keys = st.sampled_from([b"\xa1\x01a", b"\xa1\x01b", b"\xb1\x00\x00\x00\x01c", b"\xa3\x01s"])
+_by_hand = st.builds(
+    _sections,
+    st.lists(_encoded_ids, min_size=2, max_size=2),
+    st.lists(st.tuples(_keys, _strings | _numbers | _others), max_size=3, unique_by=lambda entry: entry[0]),
+    st.booleans(),
+)
+
+
+@given(st.lists(_by_hand, min_size=1, max_size=6))
+def test_so_it_is_with_other_forms(bare: list[bytes]) -> None:
+    payloads = [
+        sections.header + make_body(sections, 7 + number, 1_700_000_000_000)
+        for number, sections in enumerate(map(scan_sections, bare))
+    ]
+    assert made(payloads * 2, short=True) == made(payloads * 2, short=False)
+
+
+def test_the_same_bytes_may_be_left_of_different_messages() -> None:
+    """Of the second the header is no header: what would be its size is its number of fields."""
+    good = handed_out(Message(b"x", message_id="id", durable=True), 7, 8)
+    assert good.startswith(b"\x00\x53\x70\xc0\x02\x01\x41")
+    payloads = [good, good[:4] + b"\x01\x41" + good[7:]]
+    assert made(payloads, short=True) == made(payloads, short=False)
+
+
+@pytest.mark.parametrize("key", [b"\xa3\x15", b"\xa1\x15", b"\xb3\x00\x00\x00\x15"])
+def test_of_two_sequences_the_first_counts(key: bytes) -> None:
+    good = handed_out(Message(b"x", message_id="id", annotations={"x-opt-a": "b"}), 7, 8)
+    start = good.index(b"\x00\x53\x72\xc1")
+    other = key + b"x-opt-acquit-sequence" + b"\x80" + (5).to_bytes(8, "big")
+    payload = good[: start + 4] + bytes((good[start + 4] + len(other), good[start + 5] + 2)) + other + good[start + 6 :]
+    assert made([payload, good], short=True) == made([payload, good], short=False)
+
+
+@pytest.mark.parametrize("change", ["odd", "behind", "no constructor"])
+def test_annotations_that_make_no_sense_have_no_sequence(change: str) -> None:
+    good = handed_out(Message(b"x", message_id="id", annotations={"x-opt-a": None}), 7, 8)
+    start = good.index(b"\x00\x53\x72\xc1")
+    size, count, end = good[start + 4], good[start + 5], good.index(b"\x00\x53\x73\xc0")
+    payload = {
+        "odd": good[: start + 4] + bytes((size + 1, count + 1)) + b"\x40" + good[start + 6 :],
+        "behind": good[: start + 4] + bytes((size + 1, count)) + good[start + 6 : end] + b"\x40" + good[end:],
+        "no constructor": good.replace(b"x-opt-a\x40", b"x-opt-a\x46"),
+    }[change]
+    assert len(payload) >= len(good) and payload != good
+    assert made([good, payload], short=True) == made([good, payload], short=False)
+
+
+@pytest.mark.parametrize(
+    ("constructor", "width", "narrow", "wide"),
+    [
+        (0x52, 1, 0, 1),
+        (0x53, 1, 0, 1),
+        (0x70, 4, 255, 256),
+        (0x80, 8, 255, 256),
+        (0x71, 4, 127, 128),
+        (0x71, 4, -128, -129),
+        (0x81, 8, 127, 128),
+        (0x81, 8, -128, -129),
+    ],
+)
+def test_numbers_in_longer_forms_than_they_need(constructor: int, width: int, narrow: int, wide: int) -> None:
+    """`exact` has all of them in their shortest form, whatever the message has."""
+    payloads = []
+    for number in (wide, narrow, wide):
+        value = bytes((constructor,)) + number.to_bytes(width, "big", signed=number < 0)
+        sections = scan_sections(_sections([value, value], [(b"\xa1\x01a", value)], wide=False))
+        payloads.append(sections.header + make_body(sections, 7, 8))
+    for some in (payloads, payloads[1:], payloads[:1]):
+        assert made(some, short=True) == made(some, short=False)
+
+
+def test_texts_in_longer_forms_than_they_need() -> None:
+    payloads = []
+    for text in (b"x" * 256, b"x" * 255, b"x" * 256):
+        entries = [(b"\xa1\x01a", b"\xb1" + struct.pack(">I", len(text)) + text), (b"\xa1\x01n", b"\x54\x05")]
+        sections = scan_sections(_sections([b"\x40", b"\x40"], entries, wide=True))
+        payloads.append(sections.header + make_body(sections, 7, 8))
+    for some in (payloads, payloads[1:], payloads[:1]):
+        assert made(some, short=True) == made(some, short=False)
+
+
+def test_exact_of_any_size() -> None:
+    """Maps have other heads from 255 octets on."""
+    for with_id in (None, uuid.UUID(int=5)):
+        payloads = [
+            handed_out(Message(b"x", message_id=with_id, application_properties={"t": "x" * size, "n": 5}), 7, 8)
+            for size in range(190, 260)
+        ]
+        assert made(payloads, short=True) == made(payloads, short=False)
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, 127, 128, -128, -129, 255, 256, 1 << 31, 1 << 62])
+@pytest.mark.parametrize("kind", [int, Byte, Short, Int, UByte, UShort, UInt, ULong])
+def test_numbers_of_the_application_keep_their_type(number: int, kind: type[int]) -> None:
+    try:
+        properties = {"n": kind(number), "text": "t", "yes": True}
+    except ValueError:
+        return  # no such number
+    payloads = [handed_out(Message(b"x", message_id="id", application_properties=properties), 7, 8)]
+    _, rows, _ = made(payloads, short=True)
+    assert isinstance(rows, pa.Table)
+    assert dict(rows["application_properties"].to_pylist()[0])["n"] == str(number)
+    found = read_exact(rows["exact"].to_pylist()[0])["application_properties"]
+    assert isinstance(found, dict)
+    assert type(found["n"]) is kind
+    assert made(payloads, short=True) == made(payloads, short=False)
 
 
 _sequences = st.integers(1, 300) | st.sampled_from([0, (1 << 63) - 1, 1 << 63])
@@ -151,7 +303,8 @@ def test_a_lot_says_of_each_message_what_it_says_of_it_alone(payloads: list[byte
         assert lot.payload(row) == payload
         if lot.plain[row]:
             assert lot.bare_at[row] - lot.starts[row] == alone.bare_at[0]
-            assert lot.entry_counts[row] == alone.entry_counts[0]
+            for part, other in zip(alone.entries, lot.entries, strict=False):
+                assert part.there[0] == other.there[row]
             for name, part in alone.parts.items():
                 assert lot.parts[name].there[row] == part.there[0]
                 if part.there[0]:
@@ -166,8 +319,8 @@ def test_what_is_plain(body: object, durable: bool) -> None:
     payload = handed_out(message, 7, 8)
     lot = read_lot([payload])
     assert lot.plain.all()
-    assert lot.number(lot.parts["sequence"], np.array([0])).tolist() == [7]
-    assert lot.number(lot.parts["posted_at"], np.array([0])).tolist() == [8]
+    assert lot.numbers(lot.parts["sequence"], np.array([0])).tolist() == [7]
+    assert lot.numbers(lot.parts["posted_at"], np.array([0])).tolist() == [8]
     assert lot.content(lot.parts["message_id"], np.array([0])).to_pylist() == [b"id"]
     assert lot.content(lot.entries[0], np.array([0])).to_pylist() == [b"v"]
     assert not read_lot([payload + b"\x00", *(payload[:size] for size in range(len(payload)))]).plain.any()
@@ -233,7 +386,7 @@ def test_a_pattern_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
                 group_id=f"g-{n % 7}",
                 group_sequence=n,
                 reply_to=f"{n % 3}",
-                application_properties={"a": f"{n}", "b": "x" * n},
+                application_properties={"a": f"{n}", "b": "x" * n, "amount": 1_000 * n, "paid": True},
             ),
             n,
             n,
