@@ -246,6 +246,11 @@ class _Reader:
         self._last = len(data) - len(_PADDING)
         self.plain = np.ones(len(payloads), np.bool_)
         """What was read so far is that of plain messages."""
+        self.parts: dict[str, Part] = {}
+        self.entries: list[Part] = []
+        self.entries_at: Places = np.zeros(len(payloads), np.int64)
+        self.every: list[Part] = []
+        """As `Lot` has them."""
 
     def within(self, places: Places) -> Places:
         """Keep places within the bytes."""
@@ -269,14 +274,118 @@ class _Reader:
         same: Mask = different == 0
         return same
 
-    def any_begins(self, at: Places, wanted: Sequence[bytes]) -> Mask:
+    def _any_begins(self, at: Places, wanted: Sequence[bytes]) -> Mask:
         """The same of any of these."""
         found = np.zeros(len(at), np.bool_)
         for one in wanted:
             found |= self.begins(at, one)
         return found
 
-    def values(self, at: Places, counts: Places) -> Iterator[tuple[Mask, Places, Part]]:
+    # -- section by section: each from where the one before ends, to where it ends itself -------------------------------
+
+    def header(self, at: Places) -> Places:
+        """Read the headers. One with more fields than a header has belongs to the pattern."""
+        headed = self.begins(at, HEADER_HEAD)
+        counts = np.where(headed, self.octet(at + 5), 0)
+        end = self.within(at + np.where(headed, 5 + self.octet(at + 4), 0))
+        usual = headed & (counts <= _HEADER_FIELDS)
+        self._size(at, np.where(usual, 1, 0))
+        place_at = np.where(usual, at + 6, end)
+        for place, (there, constructor, part) in enumerate(self._values(place_at, np.where(usual, counts, 0))):
+            if place == _TTL:
+                self._add(_chosen(part, there & np.isin(constructor, _UINTS)), "ttl_ms")
+            place_at = part.end
+        self.plain &= ~usual | (place_at == end)
+        return end
+
+    def annotations(self, at: Places) -> Places:
+        """Read the message annotations, of which ours are the last."""
+        self.plain &= self.begins(at, _ANNOTATIONS)
+        others = self.octet(at + 5) - 4
+        self.plain &= (others >= 0) & (others <= 2 * _ENTRIES_MAX) & (others % 2 == 0)
+        end = self.within(at + 5 + self.octet(at + 4))
+        place_at = at + 6
+        for place, (there, _, part) in enumerate(self._values(place_at, np.where(self.plain, others, 0))):
+            if place % 2 == 0:  # of several sequences the first would be the message's
+                same = (part.end - part.start == len(SEQUENCE)) & self.begins(part.start, SEQUENCE.encode())
+                self.plain &= ~(there & same)
+            place_at = part.end
+        for column, name in (("sequence", _SEQUENCE_NAME), ("posted_at", _TIME_NAME)):
+            self.plain &= self.begins(place_at, name)
+            start = self.within(place_at + len(name))
+            place_at = self.within(start + 8)
+            self._add(Part(np.ones(len(at), np.bool_), start, start, place_at), column)
+        self.plain &= place_at == end
+        return end
+
+    def properties(self, at: Places) -> Places:
+        """Read the properties."""
+        described = self.begins(at, _PROPERTIES)
+        counts = np.where(described, self.octet(at + 5), 0)
+        self.plain &= counts <= _PROPERTIES_MAX
+        end = self.within(np.where(described, at + 5 + self.octet(at + 4), at))
+        self._size(at, np.where(described, 1, 0))
+        place_at = self.within(np.where(described, at + 6, at))
+        for place, (there, constructor, part) in enumerate(self._values(place_at, np.minimum(counts, _PROPERTIES_MAX))):
+            if place in _FIELDS:
+                column, constructors = _FIELDS[place]
+                there = there & np.isin(constructor, constructors)
+                if constructors is _IDS:  # what is no text is in the column `exact` as well
+                    there &= np.isin(constructor, (*TEXTS, UUID_CONSTRUCTOR)) | self._shortest(constructor, part)
+                self._add(_chosen(part, there), column)
+            place_at = part.end
+        self.plain &= place_at == end
+        return end
+
+    def application_properties(self, at: Places) -> Places:
+        """Read the application properties. What is not as it should be there belongs to the pattern."""
+        described, form = self.begins(at, _APPLICATION_PROPERTIES), self.octet(at + 3)
+        short, long = described & (form == MAP8), described & (form == MAP32)
+        size_bytes = np.where(short, 1, np.where(long, 4, 0))
+        size = np.where(short, self.octet(at + 4), np.where(long, self.word(at + 4), 0))
+        end = self.within(np.where(short | long, at + 4 + size_bytes + size, at))
+        counts = np.where(short, self.octet(at + 5), np.where(long, self.word(at + 8), 0))
+        counted = self.plain & (counts > 0) & (counts <= 2 * _ENTRIES_MAX) & (counts % 2 == 0)
+        self.entries_at = place_at = self.within(at + 4 + 2 * size_bytes)
+        values: list[tuple[Mask, Part]] = []
+        plain, self.plain = self.plain, self.plain.copy()
+        for place, (there, constructor, part) in enumerate(self._values(place_at, np.where(counted, counts, 0))):
+            if place % 2:
+                values.append((there & self._shortest(constructor, part), part))
+            place_at = np.where(there, part.end, place_at)
+        counted &= self.plain & (place_at == end)
+        self.plain = plain
+        self._size(at, np.where(counted, size_bytes, 0))
+        for there, part in values:
+            # Where the pattern has them they are nowhere, behind whatever came before.
+            inside = Part(*(np.where(counted, one, end) for one in (part.there, part.at, part.start, part.end)))
+            self.entries.append(_chosen(inside, counted & there))
+            self._add(self.entries[-1])
+        return end
+
+    def body(self, at: Places) -> Places:
+        """Read the bodies."""
+        short, long = self._any_begins(at, _SHORT_BODIES), self._any_begins(at, _LONG_BODIES)
+        self.plain &= short | long
+        size_at = self.within(at + 4)
+        start = size_at + np.where(long, 4, 1)
+        end = start + np.where(long, self.word(size_at), self.octet(size_at))
+        self._add(Part(np.isin(self.octet(at + 3), TEXTS), size_at, start, end), "body")
+        return end
+
+    # -- what they are made of -----------------------------------------------------------------------------------------
+
+    def _add(self, part: Part, column: str | None = None) -> None:
+        self.every.append(part)
+        if column is not None:
+            self.parts[column] = part
+
+    def _size(self, section_at: Places, size_bytes: Places) -> None:
+        """Add the size of a section, which differs where parts of it do."""
+        at = self.within(np.where(size_bytes > 0, section_at + 4, section_at))
+        self._add(Part(size_bytes > 0, at, at, self.within(at + size_bytes)))
+
+    def _values(self, at: Places, counts: Places) -> Iterator[tuple[Mask, Places, Part]]:
         """The values from these places on, so many in each message: which messages have one more, its constructor,
         and where it is. One that is described, or has no constructor, is none of a plain message."""
         for place in range(int(counts.max(initial=0))):
@@ -292,15 +401,14 @@ class _Reader:
             yield there, constructor, Part(there, self.within(np.where(there, at + 1, at)), start, end)
             at = end
 
-
-def _shortest(read: _Reader, constructor: Places, part: Part) -> Mask:
-    """Return where a value is a text or a whole number, and is written in its shortest form."""
-    numbers = _numbers(read.numbers, constructor, part.start, part.end)
-    low, high = _NARROW
-    shortest = (numbers < low[constructor]) | (numbers > high[constructor])
-    shortest &= (constructor != 0x80) | (numbers >= 0)  # those that no column of Arrow's numbers holds
-    shortest &= (constructor != STRING32) | (part.end - part.start > 255)
-    return shortest & np.isin(constructor, _VALUES)
+    def _shortest(self, constructor: Places, part: Part) -> Mask:
+        """Return where a value is a text or a whole number, and is written in its shortest form."""
+        numbers = _numbers(self.numbers, constructor, part.start, part.end)
+        low, high = _NARROW
+        shortest = (numbers < low[constructor]) | (numbers > high[constructor])
+        shortest &= (constructor != 0x80) | (numbers >= 0)  # those that no column of Arrow's numbers holds
+        shortest &= (constructor != STRING32) | (part.end - part.start > 255)
+        return shortest & np.isin(constructor, _VALUES)
 
 
 def _chosen(part: Part, there: Mask) -> Part:
@@ -314,100 +422,11 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
     read = _Reader(payloads)
     ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
     starts = np.concatenate(([0], ends[:-1])) if len(payloads) else ends
-    parts: dict[str, Part] = {}
-    every: list[Part] = []
-
-    def add(part: Part, column: str | None = None) -> None:
-        every.append(part)
-        if column is not None:
-            parts[column] = part
-
-    def size_of(section_at: Places, there: Mask, size_bytes: Places | int = 1) -> None:
-        """The size of a section, which differs where parts of it do."""
-        at = read.within(np.where(there, section_at + 4, section_at))
-        end = read.within(at + np.where(there, size_bytes, 0))
-        add(Part(there, at, at, end))
-
-    headed = read.begins(starts, HEADER_HEAD)
-    own_at = read.within(starts + np.where(headed, 5 + read.octet(starts + 4), 0))
-    counts = np.where(headed, read.octet(starts + 5), 0)
-    usual = headed & (counts <= _HEADER_FIELDS)
-    size_of(starts, usual)
-    at = np.where(usual, starts + 6, own_at)
-    for place, (there, constructor, part) in enumerate(read.values(at, np.where(usual, counts, 0))):
-        if place == _TTL:
-            add(_chosen(part, there & np.isin(constructor, _UINTS)), "ttl_ms")
-        at = part.end
-    read.plain &= ~usual | (at == own_at)
-
-    read.plain &= read.begins(own_at, _ANNOTATIONS)
-    others = read.octet(own_at + 5) - 4
-    read.plain &= (others >= 0) & (others <= 2 * _ENTRIES_MAX) & (others % 2 == 0)
-    bare_at = read.within(own_at + 5 + read.octet(own_at + 4))
-    at = own_at + 6
-    for place, (there, _, part) in enumerate(read.values(at, np.where(read.plain, others, 0))):
-        if place % 2 == 0:  # of several sequences the first would be the message's
-            read.plain &= ~(
-                there & (part.end - part.start == len(SEQUENCE)) & read.begins(part.start, SEQUENCE.encode())
-            )
-        at = part.end
-    for column, name in (("sequence", _SEQUENCE_NAME), ("posted_at", _TIME_NAME)):
-        read.plain &= read.begins(at, name)
-        start = read.within(at + len(name))
-        at = read.within(start + 8)
-        add(Part(read.plain, start, start, at), column)
-    read.plain &= at == bare_at
-
-    described = read.begins(bare_at, _PROPERTIES)
-    counts = np.where(described, read.octet(bare_at + 5), 0)
-    read.plain &= counts <= _PROPERTIES_MAX
-    size_of(bare_at, described)
-    properties_end = read.within(np.where(described, bare_at + 5 + read.octet(bare_at + 4), bare_at))
-    at = read.within(np.where(described, bare_at + 6, bare_at))
-    for place, (there, constructor, part) in enumerate(read.values(at, np.minimum(counts, _PROPERTIES_MAX))):
-        if place in _FIELDS:
-            column, constructors = _FIELDS[place]
-            there = there & np.isin(constructor, constructors)
-            if constructors is _IDS:  # what is no text is in the column `exact` as well
-                there &= np.isin(constructor, (*TEXTS, UUID_CONSTRUCTOR)) | _shortest(read, constructor, part)
-            add(_chosen(part, there), column)
-        at = part.end
-    read.plain &= at == properties_end
-
-    form = read.octet(properties_end + 3)
-    described = read.begins(properties_end, _APPLICATION_PROPERTIES)
-    size_bytes = np.where(described & (form == MAP8), 1, 0) + np.where(described & (form == MAP32), 4, 0)
-    short, long = size_bytes == 1, size_bytes == 4
-    size = np.where(short, read.octet(properties_end + 4), np.where(long, read.word(properties_end + 4), 0))
-    section_at = read.within(np.where(size_bytes > 0, properties_end + 4 + size_bytes + size, properties_end))
-    counts = np.where(short, read.octet(properties_end + 5), np.where(long, read.word(properties_end + 8), 0))
-    counted = read.plain & (counts > 0) & (counts <= 2 * _ENTRIES_MAX) & (counts % 2 == 0)
-    values, at = [], read.within(properties_end + 4 + 2 * size_bytes)
-    entries_at = at
-    plain = read.plain.copy()  # what is not as it should be there belongs to the pattern
-    for place, (there, constructor, part) in enumerate(read.values(at, np.where(counted, counts, 0))):
-        if place % 2:
-            values.append((there & _shortest(read, constructor, part), part))
-        at = np.where(there, part.end, at)
-    counted &= read.plain & (at == section_at)
-    read.plain = plain
-    size_of(properties_end, counted, size_bytes)
-    entries = []
-    for there, part in values:
-        # Where the pattern has them they are nowhere, behind whatever came before.
-        inside = Part(*(np.where(counted, one, section_at) for one in (part.there, part.at, part.start, part.end)))
-        entries.append(_chosen(inside, counted & there))
-    every += entries
-
-    short, long = read.any_begins(section_at, _SHORT_BODIES), read.any_begins(section_at, _LONG_BODIES)
-    at = read.within(section_at + 4)
-    body_at = at + np.where(long, 4, 1)
-    size = np.where(long, read.word(at), read.octet(at))
-    read.plain &= (short | long) & (body_at + size == ends)
-    body = Part(np.isin(read.octet(section_at + 3), TEXTS), at, body_at, ends)
-    every.append(body)
-    parts["body"] = body
-    lot = Lot(read.data, starts, ends, read.plain, bare_at, parts, entries, entries_at, section_at, every)
+    bare_at = read.annotations(read.header(starts))
+    entries_end = read.application_properties(read.properties(bare_at))
+    read.plain &= read.body(entries_end) == ends
+    parts = read.parts, read.entries, read.entries_at, entries_end, read.every
+    lot = Lot(read.data, starts, ends, read.plain, bare_at, *parts)
     _check_values(lot)
     return lot
 
