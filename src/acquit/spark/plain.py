@@ -281,7 +281,7 @@ class _Reader:
             found |= self.begins(at, one)
         return found
 
-    # -- section by section: each from where the one before ends, to where it ends itself -------------------------------
+    # -- section by section: each from where the one before ends, to where it ends itself ------------------------------
 
     def header(self, at: Places) -> Places:
         """Read the headers. One with more fields than a header has belongs to the pattern."""
