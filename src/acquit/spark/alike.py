@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from acquit.protocol.codec import encode, skip
 from acquit.protocol.sections import MAP8, MAP32
 from acquit.spark.parsing import ParsedRow
-from acquit.spark.plain import TEXTS, UUID_CONSTRUCTOR, Lot, Mask, Part, Places
+from acquit.spark.plain import TEXTS, UUID_CONSTRUCTOR, Lot, Mask, Places, Varying
 
 _IDS: Final = ("message_id", "correlation_id")
 _MAP: Final = "application_properties"
 _KEYS: Final = (*_IDS, "address", _MAP)
-"""What the column `exact` begins with, in this order, where it has it (`spark.parsing`)."""
+"""Keys that the column `exact` begins with, in this order, where it has them (`spark.parsing`)."""
 
 
 def batch_like(read: Sequence[ParsedRow], lot: Lot, good: Mask, numbers: Places, schema: pa.Schema) -> pa.RecordBatch:
@@ -63,7 +63,7 @@ class _Alike:
         values = pa.array([getattr(row, field.name) for row in self.read], field.type)
         return values.take(pa.array(self.patterns))
 
-    def _of_part(self, part: Part, field: pa.Field) -> pa.Array:
+    def _of_part(self, part: Varying, field: pa.Field) -> pa.Array:
         there = part.there[self.rows]
         if not there.any():
             return self._of_patterns(field)
@@ -74,7 +74,7 @@ class _Alike:
             values = pa.array(numbers * 1_000 if pa.types.is_timestamp(field.type) else numbers).view(field.type)
         return values if there.all() else pc.if_else(pa.array(there), values, self._of_patterns(field))
 
-    def _texts(self, part: Part, rows: Places) -> pa.StringArray:
+    def _texts(self, part: Varying, rows: Places) -> pa.StringArray:
         """The content as text, in messages that have the part, or (then it means nothing) have it not."""
         values = self.lot.content(part, rows)
         constructors = self.lot.constructors(part, rows)
@@ -124,7 +124,7 @@ class _Alike:
         ]
         return _as_map(_joined(*pieces, around[-1]), counts)
 
-    def _typed(self, part: Part | None) -> Mask:
+    def _typed(self, part: Varying | None) -> Mask:
         """Return where an id is no text, and not the same in all messages of its pattern."""
         if part is None:
             return np.zeros(len(self.rows), np.bool_)

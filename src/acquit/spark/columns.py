@@ -37,7 +37,7 @@ from acquit.spark.alike import batch_like, holds
 from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
 from acquit.spark.options import FORMAT_NAME
 from acquit.spark.parsing import NoColumnHoldsIt, ParsedRow, ReadMessage, corrupt_row, parse, read_message, try_to
-from acquit.spark.plain import Mask, identify_plain, read_lot
+from acquit.spark.plain import Mask, identify_named, identify_posted, read_lot
 from acquit.spark.spool.drain import Identified, Rows
 
 _TEXT: Final = pa.string()
@@ -177,11 +177,14 @@ class MessageColumns:
         nobody said so, is believed less: two deliveries on one unbroken link are two messages. Fields identify within
         one queue: the copies of a topic's message in two subscriptions are two messages. Never raises.
         """
-        if broker_id is None or self.identity_field is not None:
+        if self.identity_field is not None:
             return Identified.of(self._identify(payload, broker_id) for payload in payloads)
         parts = []
         for chunk in _chunks(payloads):
-            plain, part = identify_plain(chunk, _sequence_key(broker_id))
+            if broker_id is None:
+                plain, part = identify_named(chunk, self._field_prefix("message-id"))
+            else:
+                plain, part = identify_posted(chunk, _sequence_key(broker_id))
             for row in np.flatnonzero(~plain).tolist():
                 for column, value in zip(part, self._identify(chunk[row], broker_id), strict=True):
                     cast("list[object]", column)[row] = value
@@ -267,7 +270,7 @@ class MessageColumns:
     def _rows_alike(self, messages: Sequence[object], broker_id: UUID | None) -> tuple[Mask, pa.RecordBatch]:
         """Return which messages are plain (`spark.plain`) and of a pattern that can be used, and their rows."""
         alike = np.array([type(message) is bytes for message in messages], np.bool_)
-        lot = read_lot([message for message in messages if type(message) is bytes])
+        lot = read_lot([message for message in messages if type(message) is bytes], ours=broker_id is not None)
         numbers, examples = lot.patterns()
         read: list[ParsedRow] = []
         usable = np.zeros(len(examples), np.bool_)
@@ -293,7 +296,10 @@ class MessageColumns:
         """The identity that a field gives, if it is there. Encoded as AMQP: the string "1", the ulong 1 and the binary
         0x31 are three ids."""
         value = try_to(lambda: identity_finder(field)(sections))
-        return None if value is None else f"f{field}\0{self.address}\0".encode() + encode(value)
+        return None if value is None else self._field_prefix(field) + encode(value)
+
+    def _field_prefix(self, field: str) -> bytes:
+        return f"f{field}\0{self.address}\0".encode()
 
 
 def schema_ddl(body_as: BodyAs = BodyAs.BYTES, body_schema: str | None = None) -> str:

@@ -1,8 +1,8 @@
-"""The short way to rows: for messages of an acquit broker in their usual form, many at once.
+"""The short way to rows: for messages in their usual form, many at once.
 
 `spark.parsing` reads a message section by section. Most messages of a queue are laid out alike, and differ in few of
 their fields. So here the layout of all messages of a lot is read together, field by field, over their bytes joined.
-What certain fields hold (`Part`) is found so, and what else a message says is its *pattern*: the bytes in front of,
+What certain fields hold (`Varying`) is found so, and what else a message says is its *pattern*: the bytes in front of,
 between and behind these. Each pattern is read once, the long way, for all messages that have it, so the two ways cannot
 disagree about the meaning of bytes; a property test holds them to the same rows.
 
@@ -10,6 +10,8 @@ A message is *plain* when it is laid out like this, each section in its short fo
 
     header or none | message annotations, ours the last | properties or none | application-properties or none
     | one data section, or one value that is text or binary | nothing behind it
+
+(Of another broker than ours, annotations belong to the pattern, and need not be there.)
 
 and its texts are UTF-8, its times in the calendar. Anything else goes the long way.
 
@@ -76,6 +78,7 @@ _LONG_BODIES: Final = (
 """First bytes of a body of one piece; its size follows, in one byte (`_SHORT_BODIES`) or in four."""
 UUID_CONSTRUCTOR: Final = 0x98
 TEXTS: Final = (STRING8, STRING32)
+_NULL: Final = 0x40
 _UINTS: Final = (0x52, 0x70)
 _IDS: Final = (*TEXTS, 0x53, 0x80, UUID_CONSTRUCTOR)
 _VALUES: Final = (*TEXTS, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x80, 0x81)
@@ -126,11 +129,11 @@ _DIGITS: Final = np.flatnonzero(np.frombuffer(str(UUID(int=0)).encode(), np.uint
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Varying:
     """A part of the messages that differs between those of one pattern. All arrays are over the messages."""
 
     there: Mask
-    """Where a message has it; of others the places are the same, and the pattern says what there is."""
+    """Mask of the messages that have it; of others the places are the same, and the pattern says what there is."""
     at: Places
     """Offset from which the pattern does not have it: of the size, if there is one."""
     start: Places
@@ -149,14 +152,16 @@ class Lot:
     """Mask of the plain messages. What follows holds for these alone."""
     bare_at: Places
     """Offset of the bare message, which begins with its properties."""
-    parts: dict[str, Part]
+    nameless: Mask
+    """Mask of those without a message-id."""
+    parts: dict[str, Varying]
     """Parts that are columns, by their names."""
-    entries: list[Part]
+    entries: list[Varying]
     """Values of application-properties, the first of each message, the second, and so on."""
     entries_at: Places
     """Offset behind the head of the map of application-properties."""
     entries_end: Places
-    _all: list[Part] = field(repr=False)
+    _all: list[Varying] = field(repr=False)
     """All parts, as they follow each other. The last is the body."""
 
     def slices(self, starts: Places, ends: Places) -> pa.BinaryArray:
@@ -177,16 +182,20 @@ class Lot:
         """Return the bytes of one message."""
         return self.data[self.starts[row] : self.ends[row]]
 
-    def content(self, part: Part, rows: Places) -> pa.BinaryArray:
+    def bare(self) -> list[bytes]:
+        """Return the bare messages."""
+        return [self.data[start:end] for start, end in zip(self.bare_at.tolist(), self.ends.tolist(), strict=True)]
+
+    def content(self, part: Varying, rows: Places) -> pa.BinaryArray:
         """The content of a part in these messages, which ascend."""
         return self.slices(part.start[rows], part.end[rows])
 
-    def constructors(self, part: Part, rows: Places) -> Places:
+    def constructors(self, part: Varying, rows: Places) -> Places:
         """Return the constructor of the part in these messages; 0 where they do not have it."""
         octets = np.frombuffer(self.data, np.uint8)
         return np.where(part.there[rows], octets[part.at[rows] - 1].astype(np.int64), 0)
 
-    def uuid_texts(self, part: Part, rows: Places) -> pa.BinaryArray:
+    def uuid_texts(self, part: Varying, rows: Places) -> pa.BinaryArray:
         """The content, which are uuids, in their usual form."""
         octets = np.frombuffer(self.data, np.uint8)
         digits = _HEX[octets[part.start[rows, None] + np.arange(16)]].reshape(len(rows), 32)
@@ -197,7 +206,7 @@ class Lot:
             pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(texts.ravel())]
         )
 
-    def numbers(self, part: Part, rows: Places) -> Places:
+    def numbers(self, part: Varying, rows: Places) -> Places:
         """The same as whole numbers, which are of one byte, two, four or eight."""
         octets = np.frombuffer(self.data, np.uint8)
         words: _Words = np.ndarray((len(self.data) - 7,), ">u8", self.data, 0, (1,))
@@ -245,12 +254,12 @@ class _Reader:
         self._words: _Words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
         self._last = len(data) - len(_PADDING)
         self.plain = np.ones(len(payloads), np.bool_)
-        """What was read so far is that of plain messages."""
-        self.parts: dict[str, Part] = {}
-        self.entries: list[Part] = []
+        """Mask of the messages that are plain as far as they were read."""
+        self.nameless = np.ones(len(payloads), np.bool_)
+        self.parts: dict[str, Varying] = {}
+        self.entries: list[Varying] = []
         self.entries_at: Places = np.zeros(len(payloads), np.int64)
-        self.every: list[Part] = []
-        """As `Lot` has them."""
+        self.every: list[Varying] = []
 
     def within(self, places: Places) -> Places:
         """Keep places within the bytes."""
@@ -299,6 +308,10 @@ class _Reader:
         return end
 
     def annotations(self, at: Places) -> Places:
+        """Read the message annotations of another broker."""
+        return self.within(np.where(self.begins(at, _ANNOTATIONS), at + 5 + self.octet(at + 4), at))
+
+    def own_annotations(self, at: Places) -> Places:
         """Read the message annotations, of which ours are the last."""
         self.plain &= self.begins(at, _ANNOTATIONS)
         others = self.octet(at + 5) - 4
@@ -314,7 +327,7 @@ class _Reader:
             self.plain &= self.begins(place_at, name)
             start = self.within(place_at + len(name))
             place_at = self.within(start + 8)
-            self._add(Part(np.ones(len(at), np.bool_), start, start, place_at), column)
+            self._add(Varying(np.ones(len(at), np.bool_), start, start, place_at), column)
         self.plain &= place_at == end
         return end
 
@@ -327,6 +340,8 @@ class _Reader:
         self._size(at, np.where(described, 1, 0))
         place_at = self.within(np.where(described, at + 6, at))
         for place, (there, constructor, part) in enumerate(self._values(place_at, np.minimum(counts, _PROPERTIES_MAX))):
+            if place == PropertyIndex.MESSAGE_ID:
+                self.nameless = ~there | (constructor == _NULL)
             if place in _FIELDS:
                 column, constructors = _FIELDS[place]
                 there = there & np.isin(constructor, constructors)
@@ -347,7 +362,7 @@ class _Reader:
         counts = np.where(short, self.octet(at + 5), np.where(long, self.word(at + 8), 0))
         counted = self.plain & (counts > 0) & (counts <= 2 * _ENTRIES_MAX) & (counts % 2 == 0)
         self.entries_at = place_at = self.within(at + 4 + 2 * size_bytes)
-        values: list[tuple[Mask, Part]] = []
+        values: list[tuple[Mask, Varying]] = []
         plain, self.plain = self.plain, self.plain.copy()
         for place, (there, constructor, part) in enumerate(self._values(place_at, np.where(counted, counts, 0))):
             if place % 2:
@@ -358,7 +373,7 @@ class _Reader:
         self._size(at, np.where(counted, size_bytes, 0))
         for there, part in values:
             # Where the pattern has them they are nowhere, behind whatever came before.
-            inside = Part(*(np.where(counted, one, end) for one in (part.there, part.at, part.start, part.end)))
+            inside = Varying(*(np.where(counted, one, end) for one in (part.there, part.at, part.start, part.end)))
             self.entries.append(_chosen(inside, counted & there))
             self._add(self.entries[-1])
         return end
@@ -370,12 +385,12 @@ class _Reader:
         size_at = self.within(at + 4)
         start = size_at + np.where(long, 4, 1)
         end = start + np.where(long, self.word(size_at), self.octet(size_at))
-        self._add(Part(np.isin(self.octet(at + 3), TEXTS), size_at, start, end), "body")
+        self._add(Varying(np.isin(self.octet(at + 3), TEXTS), size_at, start, end), "body")
         return end
 
     # -- what they are made of -----------------------------------------------------------------------------------------
 
-    def _add(self, part: Part, column: str | None = None) -> None:
+    def _add(self, part: Varying, column: str | None = None) -> None:
         self.every.append(part)
         if column is not None:
             self.parts[column] = part
@@ -383,9 +398,9 @@ class _Reader:
     def _size(self, section_at: Places, size_bytes: Places) -> None:
         """Add the size of a section, which differs where parts of it do."""
         at = self.within(np.where(size_bytes > 0, section_at + 4, section_at))
-        self._add(Part(size_bytes > 0, at, at, self.within(at + size_bytes)))
+        self._add(Varying(size_bytes > 0, at, at, self.within(at + size_bytes)))
 
-    def _values(self, at: Places, counts: Places) -> Iterator[tuple[Mask, Places, Part]]:
+    def _values(self, at: Places, counts: Places) -> Iterator[tuple[Mask, Places, Varying]]:
         """The values from these places on, so many in each message: which messages have one more, its constructor,
         and where it is. One that is described, or has no constructor, is none of a plain message."""
         for place in range(int(counts.max(initial=0))):
@@ -398,10 +413,10 @@ class _Reader:
                 size = np.where(size_bytes == 4, self.word(at + 1), size)
             start = self.within(np.where(there, at + 1 + size_bytes, at))
             end = self.within(np.where(there, start + size, at))
-            yield there, constructor, Part(there, self.within(np.where(there, at + 1, at)), start, end)
+            yield there, constructor, Varying(there, self.within(np.where(there, at + 1, at)), start, end)
             at = end
 
-    def _shortest(self, constructor: Places, part: Part) -> Mask:
+    def _shortest(self, constructor: Places, part: Varying) -> Mask:
         """Return where a value is a text or a whole number, and is written in its shortest form."""
         numbers = _numbers(self.numbers, constructor, part.start, part.end)
         low, high = _NARROW
@@ -411,22 +426,23 @@ class _Reader:
         return shortest & np.isin(constructor, _VALUES)
 
 
-def _chosen(part: Part, there: Mask) -> Part:
+def _chosen(part: Varying, there: Mask) -> Varying:
     """Return the part for these messages alone; in the others it ends where it would begin."""
     at = np.where(there, part.at, part.end)
-    return Part(there, at, np.where(there, part.start, part.end), part.end)
+    return Varying(there, at, np.where(there, part.start, part.end), part.end)
 
 
-def read_lot(payloads: Sequence[bytes]) -> Lot:
-    """The layout of these messages, which have less than 2 GiB together."""
+def read_lot(payloads: Sequence[bytes], *, ours: bool = True) -> Lot:
+    """The layout of these messages, which have less than 2 GiB together. `ours`: an acquit broker handed them out."""
     read = _Reader(payloads)
     ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)))
     starts = np.concatenate(([0], ends[:-1])) if len(payloads) else ends
-    bare_at = read.annotations(read.header(starts))
+    headers_end = read.header(starts)
+    bare_at = read.own_annotations(headers_end) if ours else read.annotations(headers_end)
     entries_end = read.application_properties(read.properties(bare_at))
     read.plain &= read.body(entries_end) == ends
     parts = read.parts, read.entries, read.entries_at, entries_end, read.every
-    lot = Lot(read.data, starts, ends, read.plain, bare_at, *parts)
+    lot = Lot(read.data, starts, ends, read.plain, bare_at, read.nameless, *parts)
     _check_values(lot)
     return lot
 
@@ -434,7 +450,8 @@ def read_lot(payloads: Sequence[bytes]) -> Lot:
 def _check_values(lot: Lot) -> None:
     """Take from the plain messages those with values that no column holds, or that are not what they claim to be."""
     plain = lot.plain
-    plain &= lot.numbers(lot.parts["sequence"], np.arange(len(plain))) > 0
+    if "sequence" in lot.parts:
+        plain &= lot.numbers(lot.parts["sequence"], np.arange(len(plain))) > 0
     for column in ("posted_at", "created_at"):
         part = lot.parts.get(column)
         if part is not None:
@@ -462,14 +479,29 @@ def _are_texts(values: pa.BinaryArray) -> Mask:
     return texts
 
 
-def identify_plain(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
-    """Return which messages are plain, and their identities; those of other messages are not true."""
+def identify_posted(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
+    """Return which messages of an acquit broker are plain, and their identities, by its sequence; those of other
+    messages are not true."""
     lot = read_lot(payloads)
     sequence = lot.parts["sequence"]
-    bare_at = (lot.bare_at - lot.starts).tolist()
     sequence_at = (sequence.start - lot.starts).tolist()
     keys = [sequence_key + payload[at : at + 8] for payload, at in zip(payloads, sequence_at, strict=True)]
-    contents = [payload[at:] for payload, at in zip(payloads, bare_at, strict=True)]
-    posting = [True] * len(payloads)
     sequences = lot.numbers(sequence, np.arange(len(payloads))).tolist()
-    return lot.plain, Identified([*keys], posting, [*contents], sequences, [*payloads])
+    return lot.plain, Identified([*keys], [True] * len(payloads), [*lot.bare()], sequences, [*payloads])
+
+
+def identify_named(payloads: Sequence[bytes], id_key: bytes) -> tuple[Mask, Identified]:
+    """Return the same of messages of any broker, by their message-ids."""
+    lot = read_lot(payloads, ours=False)
+    keys: list[bytes | None] = [None] * len(payloads)
+    named = lot.parts.get("message_id")
+    if named is not None:
+        rows = np.flatnonzero(lot.plain & named.there)
+        # Encoded as they stand there, if that is the shortest form. It is, but for texts with a size of four bytes.
+        rows = rows[lot.constructors(named, rows) != STRING32]
+        known = lot.slices(named.at[rows] - 1, named.end[rows]).to_pylist()
+        for row, encoded in zip(rows.tolist(), known, strict=True):
+            keys[row] = id_key + encoded
+        lot.plain[np.setdiff1d(np.flatnonzero(~lot.nameless), rows, assume_unique=True)] = False
+    posting = [False] * len(payloads)
+    return lot.plain, Identified([*keys], posting, [*lot.bare()], [None] * len(payloads), [*payloads])

@@ -76,7 +76,7 @@ class MemoryDisk:
         """Names are as durable as they will ever be."""
 
     def pause(self, seconds: float) -> None:
-        """Nobody waits for memory."""
+        """Do nothing: nobody else waits for memory."""
 
     def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import uuid
+from collections.abc import Callable, Iterator
 from unittest import mock
 
 import numpy as np
@@ -20,25 +21,43 @@ from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
 from acquit.spark.columns import MessageColumns
 from acquit.spark.exact import read_exact
-from acquit.spark.plain import Mask, identify_plain, read_lot
+from acquit.spark.plain import Mask, read_lot
 from acquit.spark.spool import Identified
 
 BROKER = uuid.UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
 
 
-def made(payloads: list[bytes], *, short: bool, field: str | None = None) -> tuple[object, ...]:
-    """Identities and rows."""
+def made(payloads: list[bytes], *, short: bool, field: str | None = None, ours: bool = True) -> tuple[object, ...]:
+    """Identities and rows, of our broker or of another."""
     reader = MessageColumns("queue", field)
-    with contextlib.nullcontext() if short else mock.patch.object(columns, "identify_plain", nothing_is_plain):
-        identified = reader.identify(payloads, BROKER)
+    broker = BROKER if ours else None
+    with contextlib.nullcontext() if short else nothing_is_plain():
+        identified = reader.identify(payloads, broker)
         assert short or bytes not in map(type, identified.messages)
-        rows = reader.rows(identified.messages, BROKER)
+        rows = reader.rows(identified.messages, broker)
     return identified[:4], pa.Table.from_batches(rows.batches) if rows.batches else None, rows.corrupt
 
 
-def nothing_is_plain(payloads: list[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
-    plain, identified = identify_plain(payloads, sequence_key)
-    return np.zeros_like(plain), identified
+@contextlib.contextmanager
+def nothing_is_plain() -> Iterator[None]:
+    def long_way(identify: Callable[..., tuple[Mask, Identified]]) -> Callable[..., tuple[Mask, Identified]]:
+        def identified(*given: object) -> tuple[Mask, Identified]:
+            plain, found = identify(*given)
+            return np.zeros_like(plain), found
+
+        return identified
+
+    with (
+        mock.patch.object(columns, "identify_posted", long_way(columns.identify_posted)),
+        mock.patch.object(columns, "identify_named", long_way(columns.identify_named)),
+    ):
+        yield
+
+
+def assert_the_same(payloads: list[bytes], field: str | None = None) -> None:
+    for ours in (True, False):
+        short = made(payloads, short=True, field=field, ours=ours)
+        assert short == made(payloads, short=False, field=field, ours=ours)
 
 
 def handed_out(message: Message, sequence: int, posted_ms: int) -> bytes:
@@ -142,7 +161,7 @@ def test_so_it_is_with_other_forms(bare: list[bytes]) -> None:
         sections.header + make_body(sections, 7 + number, 1_700_000_000_000)
         for number, sections in enumerate(map(scan_sections, bare))
     ]
-    assert made(payloads * 2, short=True) == made(payloads * 2, short=False)
+    assert_the_same(payloads * 2)
 
 
 def test_the_same_bytes_may_be_left_of_different_messages() -> None:
@@ -150,7 +169,7 @@ def test_the_same_bytes_may_be_left_of_different_messages() -> None:
     good = handed_out(Message(b"x", message_id="id", durable=True), 7, 8)
     assert good.startswith(b"\x00\x53\x70\xc0\x02\x01\x41")
     payloads = [good, good[:4] + b"\x01\x41" + good[7:]]
-    assert made(payloads, short=True) == made(payloads, short=False)
+    assert_the_same(payloads)
 
 
 @pytest.mark.parametrize("key", [b"\xa3\x15", b"\xa1\x15", b"\xb3\x00\x00\x00\x15"])
@@ -159,7 +178,7 @@ def test_of_two_sequences_the_first_counts(key: bytes) -> None:
     start = good.index(b"\x00\x53\x72\xc1")
     other = key + b"x-opt-acquit-sequence" + b"\x80" + (5).to_bytes(8, "big")
     payload = good[: start + 4] + bytes((good[start + 4] + len(other), good[start + 5] + 2)) + other + good[start + 6 :]
-    assert made([payload, good], short=True) == made([payload, good], short=False)
+    assert_the_same([payload, good])
 
 
 @pytest.mark.parametrize("change", ["odd", "behind", "no constructor"])
@@ -173,7 +192,7 @@ def test_annotations_that_make_no_sense_have_no_sequence(change: str) -> None:
         "no constructor": good.replace(b"x-opt-a\x40", b"x-opt-a\x46"),
     }[change]
     assert len(payload) >= len(good) and payload != good
-    assert made([good, payload], short=True) == made([good, payload], short=False)
+    assert_the_same([good, payload])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +216,7 @@ def test_numbers_in_longer_forms_than_they_need(constructor: int, width: int, na
         sections = scan_sections(_sections([value, value], [(b"\xa1\x01a", value)], wide=False))
         payloads.append(sections.header + make_body(sections, 7, 8))
     for some in (payloads, payloads[1:], payloads[:1]):
-        assert made(some, short=True) == made(some, short=False)
+        assert_the_same(some)
 
 
 def test_texts_in_longer_forms_than_they_need() -> None:
@@ -207,7 +226,7 @@ def test_texts_in_longer_forms_than_they_need() -> None:
         sections = scan_sections(_sections([b"\x40", b"\x40"], entries, wide=True))
         payloads.append(sections.header + make_body(sections, 7, 8))
     for some in (payloads, payloads[1:], payloads[:1]):
-        assert made(some, short=True) == made(some, short=False)
+        assert_the_same(some)
 
 
 def test_exact_of_any_size() -> None:
@@ -217,7 +236,7 @@ def test_exact_of_any_size() -> None:
             handed_out(Message(b"x", message_id=with_id, application_properties={"t": "x" * size, "n": 5}), 7, 8)
             for size in range(190, 260)
         ]
-        assert made(payloads, short=True) == made(payloads, short=False)
+        assert_the_same(payloads)
 
 
 @pytest.mark.parametrize("number", [0, 1, -1, 127, 128, -128, -129, 255, 256, 1 << 31, 1 << 62])
@@ -234,7 +253,7 @@ def test_numbers_of_the_application_keep_their_type(number: int, kind: type[int]
     found = read_exact(rows["exact"].to_pylist()[0])["application_properties"]
     assert isinstance(found, dict)
     assert type(found["n"]) is kind
-    assert made(payloads, short=True) == made(payloads, short=False)
+    assert_the_same(payloads)
 
 
 _sequences = st.integers(1, 300) | st.sampled_from([0, (1 << 63) - 1, 1 << 63])
@@ -244,7 +263,7 @@ _payloads = st.builds(handed_out, _messages, _sequences, _times) | st.builds(Mes
 
 @given(st.lists(_payloads, max_size=6), st.sampled_from([None, "message-id"]))
 def test_the_short_way_and_the_long_way_make_the_same_rows(payloads: list[bytes], field: str | None) -> None:
-    assert made(payloads * 2, short=True, field=field) == made(payloads * 2, short=False, field=field)
+    assert_the_same(payloads * 2, field)
 
 
 RICH = handed_out(
@@ -280,7 +299,7 @@ def test_also_when_bytes_are_spoiled(whole: bytes, data: st.DataObject) -> None:
             )
         spoiled.append(bytes(changed[: data.draw(st.sampled_from([len(whole), len(whole), len(whole) // 2, 60]))]))
     payloads = [whole, *spoiled, whole]
-    assert made(payloads, short=True) == made(payloads, short=False)
+    assert_the_same(payloads)
 
 
 @pytest.mark.parametrize("whole", [PLAIN, RICH])
@@ -291,7 +310,7 @@ def test_also_when_each_byte_is_spoiled(whole: bytes) -> None:
         for at in range(len(whole))
         for octet in (0, 1, 0x40, 0x45, 0xA1, 0xB1, 0xC0, 0xD1, (whole[at] + 1) % 256, (whole[at] - 1) % 256)
     ]
-    assert made(payloads, short=True) == made(payloads, short=False)
+    assert_the_same(payloads)
 
 
 @given(st.lists(_payloads, min_size=1, max_size=6))
@@ -359,7 +378,7 @@ def test_what_is_not_utf8_is_not_plain_whatever_the_body_is(body: object, spoile
     good = handed_out(message, 7, 8)
     payloads = [good, good.replace(b"\xa1\x02" + field, b"\xa1\x02" + spoiled), good]
     assert read_lot(payloads).plain.tolist() == [True, False, True]
-    assert made(payloads, short=True) == made(payloads, short=False)
+    assert_the_same(payloads)
 
 
 def test_text_beyond_ascii_is_plain() -> None:
@@ -367,7 +386,7 @@ def test_text_beyond_ascii_is_plain() -> None:
         handed_out(Message(AmqpValue("\u20ac"), message_id="\u00e9", application_properties={"k": "\u65e5"}), 7, 8)
     ]
     assert read_lot(payloads).plain.all()
-    assert made(payloads, short=True) == made(payloads, short=False)
+    assert_the_same(payloads)
 
 
 def test_a_pattern_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +434,7 @@ def test_each_pattern_has_rows_of_its_own() -> None:
         for n in range(500)
     ]
     assert read_lot(payloads).plain.all()
-    assert made(payloads, short=True) == made(payloads, short=False)
+    assert_the_same(payloads)
 
 
 def test_lots_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
