@@ -183,8 +183,8 @@ class SegmentWriter:
         self._events: DiskFile | None = None
         self._events_count = 0
         self._events_synced = 0
-        """Count of those that were synced, a step at a time: all of them at once, when the segment is closed, would hold
-        up the batches of that time."""
+        """Count of those that were synced, a step at a time. All of them at once, when the segment is closed, would
+        hold up the batches of that time."""
         self.failure: StoreFailed | None = None
         """Read by the loop: the I/O error that ended the journal."""
         self.finished: deque[Sealed] = deque()
