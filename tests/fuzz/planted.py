@@ -96,8 +96,15 @@ MISTAKES = (
         "a short way that differs: rows as arrays",
         "rows",
         "spark/plain.py",
-        "& (sequences > 0)",
-        "& (sequences >= 0)",
+        "np.arange(len(plain))) > 0",
+        "np.arange(len(plain))) >= 0",
+    ),
+    Mistake(
+        "a short way that differs: bodies many at once",
+        "body",
+        "spark/json_columns.py",
+        "            data.decode()\n",
+        "",
     ),
     Mistake(
         "a record accepted with a wrong checksum",

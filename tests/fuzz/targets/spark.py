@@ -7,7 +7,6 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-import numpy as np
 import pyarrow as pa
 
 from acquit.broker.intake.shaping import make_body
@@ -20,16 +19,14 @@ from acquit.errors import (
     StoreCorrupt,
 )
 from acquit.protocol.sections import scan_sections
-from acquit.spark import columns
+from acquit.spark import json_columns
 from acquit.spark.audit.log import AuditLog, LogEntry
 from acquit.spark.columns import MessageColumns
 from acquit.spark.decoding import JsonDecoder, TextDecoder
 from acquit.spark.exact import read_exact
 from acquit.spark.ledger.options import _time
 from acquit.spark.options import read_count, read_credential, read_duration, read_size, read_url
-from acquit.spark.plain import Mask, identify_plain
 from acquit.spark.sink.rows import BadRow, _body
-from acquit.spark.spool.drain import Identified
 from acquit.spark.spool.entries import (
     Checkpoint,
     FloorRaised,
@@ -48,20 +45,16 @@ from acquit.spark.spool.store import SpoolStore
 from tests.fuzz.target import Reader, Target, as_text
 from tests.fuzz.targets.texts import deep_json
 from tests.fuzz.targets.values import ENCODED
+from tests.support.plain_rows import nothing_is_plain
 
 BROKER = UUID(int=9)
 
 
-def nothing_is_plain(payloads: list[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
-    plain, identified = identify_plain(payloads, sequence_key)
-    return np.zeros_like(plain), identified
-
-
-def made(payloads: list[bytes]) -> tuple[object, ...]:
+def made(payloads: list[bytes], broker: UUID | None) -> tuple[object, ...]:
     """Identities and rows."""
     reader = MessageColumns("queue")
-    identified = reader.identify(payloads, BROKER)
-    rows = reader.rows(identified.messages, BROKER)
+    identified = reader.identify(payloads, broker)
+    rows = reader.rows(identified.messages, broker)
     return identified[:4], pa.Table.from_batches(rows.batches).to_pydict() if rows.batches else None, rows.corrupt
 
 
@@ -71,10 +64,11 @@ def rows(data: bytes) -> None:
     payloads: list[bytes] = []
     while way.left and len(payloads) < 6:
         payloads.append(way.take(way.number(2)))
-    short = made(payloads)
-    with mock.patch.object(columns, "identify_plain", nothing_is_plain):
-        long = made(payloads)
-    assert repr(short) == repr(long)
+    for broker in (BROKER, None):
+        short = made(payloads, broker)
+        with nothing_is_plain():
+            long = made(payloads, broker)
+        assert repr(short) == repr(long)
 
 
 DECODERS = (
@@ -93,6 +87,27 @@ DECODERS = (
 )
 
 
+MANY = JsonDecoder.of(
+    pa.struct(
+        [
+            ("a", pa.int32()),
+            ("b", pa.list_(pa.float64())),
+            ("e", pa.struct([("h", pa.bool_()), ("i", pa.string()), ("j", pa.float32())])),
+        ]
+    )
+)
+
+
+def read_alike(content: bytes) -> None:
+    """As JSON many at once, and one by one."""
+    bodies = pa.array([content, b'{"a": 1}', content], pa.binary())
+    with mock.patch.multiple(json_columns, _LEAST_BYTES=0, _SMALL_LOT_BYTES=0):
+        short = MANY.decode(bodies)
+    long = MANY._decode_each(bodies.to_pylist())
+    assert short.failed == long.failed
+    assert repr(short.values.to_pylist()) == repr(long.values.to_pylist())
+
+
 def body(data: bytes) -> None:
     """A body as text, as JSON of a schema; and as a sink writes it."""
     way = Reader(data)
@@ -101,6 +116,7 @@ def body(data: bytes) -> None:
     if which < 2:
         found = DECODERS[which].decode(pa.array([content], pa.binary()))
         assert not found.failed or found.values[0].as_py() is None
+        read_alike(content)
         return
     kind = (None, None, "data", "string", "binary", "value", "sequence", "other")[which]
     scan_sections(_body(content, kind))
@@ -240,7 +256,7 @@ TARGETS = (
     Target(
         "rows",
         rows,
-        ("spark.plain", "spark.parsing", "spark.columns"),
+        ("spark.plain", "spark.alike", "spark.parsing", "spark.columns"),
         (),
         (
             behind_lengths([handed_out(payload, 5 + place) for place, payload in enumerate(ENCODED)]),
@@ -256,7 +272,7 @@ TARGETS = (
     Target(
         "body",
         body,
-        ("spark.decoding", "spark.sink.rows"),
+        ("spark.decoding", "spark.json_columns", "spark.sink.rows"),
         (BadRow, DecodeError, EncodeError, UnicodeDecodeError),
         (
             (

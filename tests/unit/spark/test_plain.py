@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import struct
 import uuid
-from collections.abc import Callable, Iterator
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +19,8 @@ from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
 from acquit.spark.columns import MessageColumns
 from acquit.spark.exact import read_exact
-from acquit.spark.plain import Mask, read_lot
-from acquit.spark.spool import Identified
+from acquit.spark.plain import read_lot
+from tests.support.plain_rows import nothing_is_plain
 
 BROKER = uuid.UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
 
@@ -36,22 +34,6 @@ def made(payloads: list[bytes], *, short: bool, field: str | None = None, ours: 
         assert short or bytes not in map(type, identified.messages)
         rows = reader.rows(identified.messages, broker)
     return identified[:4], pa.Table.from_batches(rows.batches) if rows.batches else None, rows.corrupt
-
-
-@contextlib.contextmanager
-def nothing_is_plain() -> Iterator[None]:
-    def long_way(identify: Callable[..., tuple[Mask, Identified]]) -> Callable[..., tuple[Mask, Identified]]:
-        def identified(*given: object) -> tuple[Mask, Identified]:
-            plain, found = identify(*given)
-            return np.zeros_like(plain), found
-
-        return identified
-
-    with (
-        mock.patch.object(columns, "identify_posted", long_way(columns.identify_posted)),
-        mock.patch.object(columns, "identify_named", long_way(columns.identify_named)),
-    ):
-        yield
 
 
 def assert_the_same(payloads: list[bytes], field: str | None = None) -> None:
