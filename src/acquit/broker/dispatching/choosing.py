@@ -93,9 +93,10 @@ class _Pass:
         self.held_back = False
         """True if a consumer only waits for what was produced to be written."""
         self.over = False
-        """True once a consumer with room has had its share: the pass ends before others get what is due to it."""
+        """True once a consumer with room has had its share, or what is next is to be found anew: the pass ends before
+        others get what is due to it."""
         self.parted = False
-        """A message was too large for somebody, who is one of others from now on and has not looked at all for them."""
+        """A message was too large for somebody, who may be one of others from now on: another pass follows."""
         self.horizon = 0
         """Rank before which nothing is aside for those in front, as far as is known; see `Choosing._before`."""
         for interest in queue.interests:
@@ -221,13 +222,14 @@ class _Pass:
                 self._bring_up(interest)
         self.order = sorted(self.fronts.values(), key=_turn)
 
+    def part(self) -> None:
+        """End the pass, as a message was too large for somebody: in it, that message or one behind it would go to those
+        who come after this consumer, or after others of the interest that it had."""
+        self.parted = self.over = True
+
     def goes_on(self) -> bool:
         """Return True if a consumer is in front for the next message, and the pass is not `over`."""
         return bool(self.fronts) and not self.over
-
-    def interests(self) -> list[Interest]:
-        """Return the interests of those in front, in the order in which they are asked."""
-        return [consumer.interest for consumer in self.order if consumer.interest is not None]
 
     def block(self, interest: Interest) -> None:
         """Let an interest wait for the next pass: what is next for it cannot go out yet."""
@@ -353,26 +355,26 @@ class Choosing:
                     return
                 if place > pass_.horizon:
                     self._before(queue, pass_, place)
+                if not (pass_.goes_on() and self._place(queue, pass_, message, place)):
+                    backlog.put_back(taken[index:])
+                    return
                 self.looks -= 1
-                self._place(queue, pass_, message, place)
 
     def _before(self, queue: Queue, pass_: _Pass, place: int) -> None:
         """Give first what is aside for those in front, and stands before `place`."""
         horizon = BEYOND
         if queue.aside:
-            for interest in pass_.interests():
-                while (consumer := pass_.fronts.get(interest)) is not None:
-                    self._aside_for(queue, pass_, consumer, place)
-                    if pass_.fronts.get(interest) is consumer:
-                        first = self._first(consumer)
-                        if first is not None:
-                            horizon = min(horizon, rank(first))
-                        break
+            self._aside_in_turn(queue, pass_, place)
+            for consumer in pass_.order:
+                first = self._first(consumer)
+                if first is not None:
+                    horizon = min(horizon, rank(first))
             self.looks -= len(pass_.order)
         pass_.horizon = horizon
 
-    def _place(self, queue: Queue, pass_: _Pass, message: Message, place: int) -> None:
-        """Give a message to somebody, or set it aside."""
+    def _place(self, queue: Queue, pass_: _Pass, message: Message, place: int) -> bool:
+        """Give a message to somebody, or set it aside. False: it was too large for one that it might have been for,
+        and is for the next pass, with all that is behind it."""
         extra = message.extra
         group = None if extra is None else extra.group
         if extra is not None and extra.returns:
@@ -380,27 +382,31 @@ class Choosing:
         fields = _Judged(message, self)
         if group is not None and queue.policy.message_groups:
             if self._to_owner(queue, pass_, message, place, group, fields):
-                return
+                return True
         else:
             group = None
         for consumer in pass_.order:
             interest = consumer.interest
             assert interest is not None
-            if interest.looked <= place and queue.aside.first_rank(interest.looked) < place:
-                continue  # what it has not looked at goes first
+            if _unseen(queue, interest, place):
+                continue
             if consumer.body_bytes_max < len(message.body or b"") and self._too_large(pass_, consumer, message):
-                self._set_aside(queue, message, place, fields)
-                return
+                continue  # those behind it for whom it is too large as well need no pass for each of them
+            if pass_.parted:
+                return False
             if fields.accepted(interest):
                 if group is not None and queue.groups is not None:
                     queue.groups.hand_out(message, consumer)
                 pass_.give(consumer, message)
-                return
+                return True
+        if pass_.parted:
+            return False
         self._set_aside(queue, message, place, fields)
+        return True
 
     def _too_large(self, pass_: _Pass, consumer: Consumer, message: Message) -> bool:
         """Return True if this is the first message that is too large for a consumer. From now on the consumer has an
-        interest with that limit on size, and is back in line."""
+        interest with that limit on size, and is back in line. The pass is over."""
         interest = consumer.interest
         if interest is None or interest.wants.bytes_max or consumer.body_bytes_max >= len(message.body or b""):
             return False
@@ -408,7 +414,8 @@ class Choosing:
             pass_.block(interest)
             pass_.rested.remove(consumer)
         notice_size(consumer, message, self._denials)
-        pass_.parted = True
+        pass_.part()
+        self.looks -= len(pass_.order)  # who is in front is found anew
         consumer.stand_in_line()
         return True
 
@@ -430,8 +437,9 @@ class Choosing:
             return False
         if self._too_large(pass_, owner, message):
             return False
-        # What is kept for it already goes first, in `_from_aside`.
-        if pass_.seat(owner) and ((first := self._first(owner)) is None or rank(first) > place):
+        # What is kept for it already goes first, in `_from_aside`, and what it has not looked at.
+        ahead = (first := self._first(owner)) is not None and rank(first) < place
+        if not ahead and not _unseen(queue, owner.interest, place) and pass_.seat(owner):
             groups.hand_out(message, owner)
             pass_.give(owner, message)
             return True
@@ -470,18 +478,25 @@ class Choosing:
 
     def _from_aside(self, queue: Queue, pass_: _Pass, limit: int) -> None:
         """Give what is aside and stands before `limit` to those who have room for it."""
-        for consumer in list(queue.owing):
-            if pass_.seat(consumer):
+        if queue.aside:
+            self._aside_in_turn(queue, pass_, limit)
+        for consumer in list(queue.owing):  # of what is left, others can be given nothing now
+            if not pass_.over and pass_.seat(consumer):
                 self._aside_for(queue, pass_, consumer, limit)
             if self._first(consumer) is None and not consumer.own:
                 queue.owing.pop(consumer, None)
-        if not queue.aside:
-            return
-        for interest in pass_.interests():
-            while not pass_.over and (front := pass_.fronts.get(interest)) is not None and interest.first() is not None:
-                self._aside_for(queue, pass_, front, limit)
-                if pass_.fronts.get(interest) is front:
-                    break
+
+    def _aside_in_turn(self, queue: Queue, pass_: _Pass, limit: int) -> None:
+        """Give those in front what is aside for them and stands before `limit`, in the order in which they are asked:
+        after each of them, and whenever another one comes to the front, the first in `order` is next."""
+        at = 0
+        while not pass_.over and at < len(pass_.order):
+            order, consumer = pass_.order, pass_.order[at]
+            self._aside_for(queue, pass_, consumer, limit)
+            if pass_.order is not order:
+                at = 0
+            elif order[at] is consumer:  # else it was given something, and stands behind others of its priority
+                at += 1
 
     def _aside_for(self, queue: Queue, pass_: _Pass, consumer: Consumer, limit: int) -> None:
         """Give a consumer what is aside for it and stands before `limit`: one message after the other, while it is its
@@ -490,6 +505,8 @@ class Choosing:
         assert interest is not None
         in_front = pass_.fronts.get(interest) is consumer
         while consumer.left > 0 and (message := self._first(consumer)) is not None and rank(message) < limit:
+            if _unseen(queue, interest, rank(message)):
+                return  # only of what is aside for it alone can this be true
             if self.must_wait(queue, message):
                 self._look_to_aside(queue, interest, message)
                 if message.flags & ASIDE:
@@ -504,6 +521,7 @@ class Choosing:
                     heappop(consumer.own)
                     queue.aside.remove(message)
                     queue.backlog.add(message)
+                    pass_.part()  # it may stand before what was taken from there
                 elif consumer.interest is not interest or interest.wants.bytes_max:
                     self._forget(consumer, message)
                 if self._too_large(pass_, consumer, message):
@@ -668,6 +686,11 @@ class _Judged:
                 if choosing.steps <= 0:
                     choosing.looks = 0
         return verdict
+
+
+def _unseen(queue: Queue, interest: Interest, place: int) -> bool:
+    """Return True if something stands before `place` that the interest has not looked at: that goes first."""
+    return interest.looked <= place and queue.aside.first_rank(interest.looked) < place
 
 
 def barrier_of(queue: Queue) -> int:

@@ -176,9 +176,9 @@ def test_a_turn_judges_so_many_of_a_long_queue(monkeypatch: pytest.MonkeyPatch) 
     judged: list[int] = []
     place = choosing.Choosing._place
 
-    def count(self: choosing.Choosing, *arguments: object) -> None:
+    def count(self: choosing.Choosing, *arguments: object) -> bool:
         judged[-1] += 1
-        place(self, *arguments)  # type: ignore[arg-type]
+        return place(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(choosing.Choosing, "_place", count)
     run = dispatch.Dispatch.run
