@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acquit.protocol.codec import encode, skip
+from acquit.protocol.codec import decode, encode, skip
 from acquit.protocol.sections import MAP8, MAP32
-from acquit.spark.parsing import ParsedRow
-from acquit.spark.plain import TEXTS, UUID_CONSTRUCTOR, Lot, Mask, Places, Varying
+from acquit.spark.parsing import ParsedRow, text_of
+from acquit.spark.plain import INTEGERS, TEXTS, UUID_CONSTRUCTOR, Lot, Mask, Places, Varying
 
 _IDS: Final = ("message_id", "correlation_id")
 _MAP: Final = "application_properties"
@@ -78,15 +78,21 @@ class _Alike:
         """The content as text, in messages that have the part, or (then it means nothing) have it not."""
         values = self.lot.content(part, rows)
         constructors = self.lot.constructors(part, rows)
-        uuids = constructors == UUID_CONSTRUCTOR
-        if uuids.any():
-            texts = self.lot.uuid_texts(part, rows[uuids])
-            values = pc.replace_with_mask(values, pa.array(uuids), texts)
-        numbers = (constructors > 0) & ~uuids & ~np.isin(constructors, TEXTS)
-        if numbers.any():
-            texts = pa.array(self.lot.numbers(part, rows[numbers])).cast(pa.string())
-            values = pc.replace_with_mask(values, pa.array(numbers), texts.view(pa.binary()))
+        for some, make in (
+            (constructors == UUID_CONSTRUCTOR, self.lot.uuid_texts),
+            (np.isin(constructors, INTEGERS), self._number_texts),
+            (~np.isin(constructors, (0, *TEXTS, UUID_CONSTRUCTOR, *INTEGERS)), self._other_texts),
+        ):
+            if some.any():
+                values = pc.replace_with_mask(values, pa.array(some), make(part, rows[some]))
         return values.view(pa.string())
+
+    def _number_texts(self, part: Varying, rows: Places) -> pa.BinaryArray:
+        return pa.array(self.lot.numbers(part, rows)).cast(pa.string()).view(pa.binary())
+
+    def _other_texts(self, part: Varying, rows: Places) -> pa.BinaryArray:
+        texts = [text_of(decode(value)[0]) for value in self.lot.encoded(part, rows).to_pylist()]
+        return pa.array(texts, pa.string()).view(pa.binary())
 
     def _entries(self, like: pa.MapArray) -> pa.MapArray:
         """Return application-properties with the keys of `like`, and its values where they belong to the pattern."""

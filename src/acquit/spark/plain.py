@@ -16,7 +16,7 @@ A message is *plain* when it is laid out like this, each section in its short fo
 and its texts are UTF-8, its times in the calendar. Anything else goes the long way.
 
 These differ between messages of one pattern: the sizes of sections; our annotations; the time to live; of the
-properties those of `_FIELDS`; the values of application-properties that are text or whole numbers; the body. A value in
+properties those of `_FIELDS`; the values of application-properties that are `_VALUES`; the body. A value in
 another form than a part can have, a correlation-id that is binary for instance, belongs to the pattern.
 
 ``words[at]`` is the eight bytes from `at` on as one number, whatever `at` is: so what stands at each of many places is
@@ -81,8 +81,10 @@ TEXTS: Final = (STRING8, STRING32)
 _NULL: Final = 0x40
 _UINTS: Final = (0x52, 0x70)
 _IDS: Final = (*TEXTS, 0x53, 0x80, UUID_CONSTRUCTOR)
-_VALUES: Final = (*TEXTS, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x80, 0x81)
-"""Constructors of application-properties that differ between messages of one pattern."""
+INTEGERS: Final = (0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x80, 0x81)
+_VALUES: Final = (*TEXTS, *INTEGERS, 0x72, 0x82, TIMESTAMP, UUID_CONSTRUCTOR, BINARY8, BINARY32)
+"""Constructors of application-properties that differ between messages of one pattern: of values that are never wrong,
+if texts are UTF-8."""
 _SIGNED: Final = np.isin(np.arange(256), (0x51, 0x54, 0x55, 0x61, 0x71))
 """Constructors of signed numbers of less than eight bytes."""
 _HEADER_FIELDS: Final = 5
@@ -185,6 +187,10 @@ class Lot:
     def bare(self) -> list[bytes]:
         """Return the bare messages."""
         return [self.data[start:end] for start, end in zip(self.bare_at.tolist(), self.ends.tolist(), strict=True)]
+
+    def encoded(self, part: Varying, rows: Places) -> pa.BinaryArray:
+        """The part in these messages, which have it and ascend, from its constructor on."""
+        return self.slices(part.at[rows] - 1, part.end[rows])
 
     def content(self, part: Varying, rows: Places) -> pa.BinaryArray:
         """The content of a part in these messages, which ascend."""
@@ -417,12 +423,12 @@ class _Reader:
             at = end
 
     def _shortest(self, constructor: Places, part: Varying) -> Mask:
-        """Return where a value is a text or a whole number, and is written in its shortest form."""
+        """Return where a value is one of `_VALUES`, and is written in its shortest form."""
         numbers = _numbers(self.numbers, constructor, part.start, part.end)
         low, high = _NARROW
         shortest = (numbers < low[constructor]) | (numbers > high[constructor])
         shortest &= (constructor != 0x80) | (numbers >= 0)  # those that no column of Arrow's numbers holds
-        shortest &= (constructor != STRING32) | (part.end - part.start > 255)
+        shortest &= ~np.isin(constructor, (STRING32, BINARY32)) | (part.end - part.start > 255)
         return shortest & np.isin(constructor, _VALUES)
 
 
@@ -499,7 +505,7 @@ def identify_named(payloads: Sequence[bytes], id_key: bytes) -> tuple[Mask, Iden
         rows = np.flatnonzero(lot.plain & named.there)
         # Encoded as they stand there, if that is the shortest form. It is, but for texts with a size of four bytes.
         rows = rows[lot.constructors(named, rows) != STRING32]
-        known = lot.slices(named.at[rows] - 1, named.end[rows]).to_pylist()
+        known = lot.encoded(named, rows).to_pylist()
         for row, encoded in zip(rows.tolist(), known, strict=True):
             keys[row] = id_key + encoded
         lot.plain[np.setdiff1d(np.flatnonzero(~lot.nameless), rows, assume_unique=True)] = False

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.intake.shaping import make_body
-from acquit.protocol.codec import Byte, Int, Short, Timestamp, UByte, UInt, ULong, UShort
+from acquit.protocol.codec import Byte, Float, Int, Short, Timestamp, UByte, UInt, ULong, UShort
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
@@ -59,7 +59,14 @@ _bodies = (
 _ids = (
     st.none() | _texts | st.integers(0, 3).map(ULong) | st.uuids() | st.sampled_from([b"", b"\xa1\x0ecorrelation_id"])
 )
-_values = _texts | st.none() | st.integers(-200, 200) | st.sampled_from([True, 1 << 40, 1.5, b"b", "y" * 300])
+_values = (
+    _texts
+    | st.none()
+    | st.integers(-200, 200)
+    | st.sampled_from(
+        [True, 1 << 40, 1.5, b"b", b"b" * 256, Float(0.1), Timestamp(5), Timestamp(1 << 60), uuid.UUID(int=3)]
+    )
+)
 _properties = st.dictionaries(st.sampled_from(["a", "b", "customer", "k" * 300]), _texts | st.none(), max_size=3)
 _mixed = st.dictionaries(st.sampled_from(["a", "b", "customer"]), _values, max_size=3)
 _many = st.integers(31, 34).map(lambda count: {f"k{number}": "v" for number in range(count)})
@@ -102,11 +109,22 @@ _strings = st.sampled_from(["", "a", "\u00e9", "y" * 255, "y" * 256]).flatmap(
 )
 _numbers = st.tuples(
     st.sampled_from([(0x50, 1), (0x51, 1), (0x52, 1), (0x53, 1), (0x54, 1), (0x55, 1), (0x60, 2), (0x61, 2)])
-    | st.sampled_from([(0x70, 4), (0x71, 4), (0x80, 8), (0x81, 8), (0x82, 8), (0x83, 8)]),
+    | st.sampled_from([(0x70, 4), (0x71, 4), (0x72, 4), (0x80, 8), (0x81, 8), (0x82, 8), (0x83, 8)]),
     st.sampled_from([0, 1, 127, 128, 255, 256, 1 << 31, (1 << 63) - 1, 1 << 63, -1, -128, -129]),
 ).map(lambda drawn: _in_form(drawn[0][0], "", (drawn[1] % (1 << 64)).to_bytes(8, "big")[-drawn[0][1] :]))
 _others = st.sampled_from(
-    [b"\x40", b"\x41", b"\x42", b"\x56\x01", b"\x43", b"\x44", b"\xa0\x01b", b"\xc0\x01\x00", b"\x45"]
+    [
+        b"\x40",
+        b"\x41",
+        b"\x42",
+        b"\x56\x01",
+        b"\x43",
+        b"\x44",
+        b"\xa0\x01b",
+        b"\xc0\x01\x00",
+        b"\x45",
+        b"\xb0\x00\x00\x00\x01b",
+    ]
 )
 _encoded_ids = _strings | _numbers | _others | st.binary(min_size=16, max_size=16).map(lambda octets: b"\x98" + octets)
 
@@ -387,7 +405,7 @@ def test_a_pattern_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
                 group_id=f"g-{n % 7}",
                 group_sequence=n,
                 reply_to=f"{n % 3}",
-                application_properties={"a": f"{n}", "b": "x" * n, "amount": 1_000 * n, "paid": True},
+                application_properties={"a": f"{n}", "b": "x" * n, "amount": 1_000 * n, "price": n / 7, "paid": True},
             ),
             n,
             n,
