@@ -8,8 +8,9 @@ Drain, spool and settlements come to that, and cost the same whatever a message 
 
 *id only*: a message-id and bytes. *uuid*: the id is one. *five properties*: of the application, texts that differ in
 each. *text and a number*: two that differ in each. *as Qpid JMS sends them*: the annotations of a JMS message, `to`,
-creation-time and a correlation-id. *JSON*: the first with bodies that are read by a schema (`bodyAs = json`). Printed are
-the medians of the rounds, in microseconds of CPU a message; compare those of one run only. *short way* is the share of messages that `acquit.spark.plain` reads many at once.
+creation-time and a correlation-id. *JSON*: the first with bodies that are read by a schema (`bodyAs = json`). Printed
+are the medians of the rounds, in microseconds of CPU a message; compare those of one run only. *short way* is the share
+of messages that `acquit.spark.plain` reads many at once.
 """
 
 from __future__ import annotations
