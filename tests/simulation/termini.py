@@ -282,7 +282,9 @@ class Termini:
                 f"suspended: {self._by_name[name]} was ended before its time, and {list(keys)} are in doubt"
             )
         for key in keys:
-            self._oracle.postings[key].exactly = False
+            posting = self._oracle.postings[key]
+            posting.exactly = False
+            posting.told_s = math.inf  # told or not, it may come again from now on, also to those who came since
         self._by_name.pop(name)
 
 

@@ -51,7 +51,7 @@ class _Alike:
             case "body":
                 return self.lot.content(self.lot.parts["body"], self.rows)
             case "application_properties":
-                return self._entries(self._of_patterns(field))
+                return self._entries(self._keys(field))
             case "exact":
                 return self._exact(field)
             case name if name in self.lot.parts:
@@ -93,6 +93,19 @@ class _Alike:
     def _other_texts(self, part: Varying, rows: Places) -> pa.BinaryArray:
         texts = [text_of(decode(value)[0]) for value in self.lot.encoded(part, rows).to_pylist()]
         return pa.array(texts, pa.string()).view(pa.binary())
+
+    def _keys(self, field: pa.Field) -> pa.MapArray:
+        """Return application-properties without the values that are each message's own: those of the message that was
+        read would be there as often as it has others like it."""
+        example = self.rows[np.unique(self.patterns, return_index=True)[1]]
+        found = [
+            [
+                (key, None if place < len(self.lot.entries) and self.lot.entries[place].there[at] else value)
+                for place, (key, value) in enumerate(row.application_properties)
+            ]
+            for row, at in zip(self.read, example.tolist(), strict=True)
+        ]
+        return pa.array(found, field.type).take(pa.array(self.patterns))
 
     def _entries(self, like: pa.MapArray) -> pa.MapArray:
         """Return application-properties with the keys of `like`, and its values where they belong to the pattern."""

@@ -81,8 +81,9 @@ TEXTS: Final = (STRING8, STRING32)
 _NULL: Final = 0x40
 _UINTS: Final = (0x52, 0x70)
 _IDS: Final = (*TEXTS, 0x53, 0x80, UUID_CONSTRUCTOR)
+_FLOAT: Final = 0x72
 INTEGERS: Final = (0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x60, 0x61, 0x70, 0x71, 0x80, 0x81)
-_VALUES: Final = (*TEXTS, *INTEGERS, 0x72, 0x82, TIMESTAMP, UUID_CONSTRUCTOR, BINARY8, BINARY32)
+_VALUES: Final = (*TEXTS, *INTEGERS, _FLOAT, 0x82, TIMESTAMP, UUID_CONSTRUCTOR, BINARY8, BINARY32)
 """Constructors of application-properties that differ between messages of one pattern: of values that are never wrong,
 if texts are UTF-8."""
 _SIGNED: Final = np.isin(np.arange(256), (0x51, 0x54, 0x55, 0x61, 0x71))
@@ -429,6 +430,9 @@ class _Reader:
         shortest = (numbers < low[constructor]) | (numbers > high[constructor])
         shortest &= (constructor != 0x80) | (numbers >= 0)  # those that no column of Arrow's numbers holds
         shortest &= ~np.isin(constructor, (STRING32, BINARY32)) | (part.end - part.start > 255)
+        # A float that is a signalling NaN is quiet once it was a Python number.
+        signalling = (numbers & 0x7FC0_0000 == 0x7F80_0000) & (numbers & 0x003F_FFFF != 0)
+        shortest &= (constructor != _FLOAT) | ~signalling
         return shortest & np.isin(constructor, _VALUES)
 
 

@@ -219,6 +219,35 @@ def test_numbers_in_longer_forms_than_they_need(constructor: int, width: int, na
         assert_the_same(some)
 
 
+def test_what_one_message_has_is_not_there_for_each_that_is_like_it() -> None:
+    """One large value among many small ones of its pattern: 220 KB, 1,000 times, would be 220 MB."""
+    texts = ["v" * 220_000, *["v" * 256] * 999]
+    payloads = [handed_out(Message(b"x", message_id="id", application_properties={"k": text}), 7, 8) for text in texts]
+    assert read_lot(payloads).plain.all()
+    reader, pool = MessageColumns("queue"), pa.proxy_memory_pool(pa.default_memory_pool())
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        reader.rows(reader.identify(payloads, BROKER).messages, BROKER)
+    finally:
+        pa.set_memory_pool(usual)
+    most = pool.max_memory()
+    assert most is not None and 0 < most < 50 << 20
+    assert_the_same(payloads[:5])
+
+
+def test_a_float_that_is_no_number_is_quiet() -> None:
+    payloads = []
+    for octets in (b"\x3f\xc0\x00\x00", b"\x7f\x80\x00\x01", b"\x7f\xc0\x00\x01", b"\xff\x80\x00\x00"):
+        sections = scan_sections(_sections([b"\x40", b"\x40"], [(b"\xa1\x01a", b"\x72" + octets)], wide=False))
+        payloads.append(sections.header + make_body(sections, 7, 8))
+    for number in range(1, 4):
+        some = payloads[:1] + payloads[number : number + 1]
+        found, wanted = (made(some, short=short)[1] for short in (True, False))
+        assert isinstance(found, pa.Table) and isinstance(wanted, pa.Table)
+        assert found["exact"].to_pylist() == wanted["exact"].to_pylist()
+
+
 def test_texts_in_longer_forms_than_they_need() -> None:
     payloads = []
     for text in (b"x" * 256, b"x" * 255, b"x" * 256):

@@ -295,7 +295,7 @@ class Choosing:
             if (message := queue.backlog.peek()) is not None:
                 limit = min(limit, rank(message))
             self._from_aside(queue, pass_, limit)
-            progress = pass_.end(queue) or pass_.parted or (progress and self.looks > 0)
+            progress = pass_.end(queue) or ((pass_.parted or progress) and self.looks > 0)
         waits = any(interest.line.count for interest in queue.interests)
         if not waits or queue.held_up or self._scribe.exhausted:
             return False
@@ -497,6 +497,11 @@ class Choosing:
                 at = 0
             elif order[at] is consumer:  # else it was given something, and stands behind others of its priority
                 at += 1
+        if pass_.parted:
+            for consumer in list(pass_.order):  # those who part as well need no pass for each of them
+                first = self._first(consumer)
+                if first is not None and rank(first) < limit:
+                    self._too_large(pass_, consumer, first)
 
     def _aside_for(self, queue: Queue, pass_: _Pass, consumer: Consumer, limit: int) -> None:
         """Give a consumer what is aside for it and stands before `limit`: one message after the other, while it is its

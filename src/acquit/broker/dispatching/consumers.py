@@ -158,7 +158,9 @@ class Interest:
 
     @property
     def looks(self) -> bool:
-        """True if there is more to look at, and room to remember it."""
+        """True if there is more to look at, and room to remember it: what others got meanwhile takes none."""
+        if len(self._ahead) > AHEAD_MAX // 2:
+            self.first()
         return self.looked < BEYOND and len(self._ahead) <= AHEAD_MAX // 2
 
     def first(self) -> Message | None:

@@ -1034,3 +1034,46 @@ def test_a_turn_ends_when_so_much_was_judged(
     assert sum(counts) >= (1_000 if selected.startswith("n %") else 10_000)
     if where != "aside":
         assert messages // 2 <= max(placed) <= 3 * messages
+
+
+def test_many_who_find_one_message_too_large_need_no_pass_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    begin = choosing._Pass.__init__
+
+    def counted(self: object, *given: object) -> None:
+        passes.append(1)
+        begin(self, *given)  # type: ignore[arg-type]
+
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1, properties={"priority": -9})
+    links = [client.receiver("q", f"c{k}", selector=f"n >= -{k + 1}", max_message_size=300) for k in range(50)]
+    client.post_all(client.sender("q"), *sized(1_000))
+    for link in links:
+        link.grant(1)
+    monkeypatch.setattr(choosing._Pass, "__init__", counted)
+    world.settle()
+    assert len(passes) < 6
+
+
+def test_what_others_got_is_no_reason_to_look_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that one knew to be aside for it, nothing is there any more, and it has not looked at what is behind."""
+    monkeypatch.setattr(interest_module, "AHEAD_MAX", 8)
+    monkeypatch.setattr(choosing, "READ_AHEAD_MESSAGES", 2)
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    one = client.receiver("q", "one", selector="n >= 0")
+    other = client.receiver("q", "other", selector="n > -1")
+    sender = client.sender("q")
+
+    def message(number: int, priority: int) -> Message:
+        return Message(b"%d" % number, priority=priority, application_properties={"n": number})
+
+    client.post_all(sender, *[message(number, 4) for number in range(20)])
+    client.post_all(sender, *[message(number, 9) for number in range(20, 23)])
+    other.grant(10)
+    world.settle()
+    one.grant(5)
+    world.settle()
+    assert len(client.bodies(one)) == 5
