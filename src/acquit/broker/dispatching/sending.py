@@ -18,6 +18,7 @@ from acquit.broker.links.terminus import delivery_tag
 from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
 from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState, step
+from acquit.protocol.serial import MASK as ID_MASK
 
 if TYPE_CHECKING:
     from acquit.broker.dispatching.consumers import Consumer
@@ -76,6 +77,19 @@ class Sending:
         ttl_ms = max(0, message.expires_at_ms - self._scribe.time_us // 1000)
         return current_header(message, ttl_ms) + body
 
+    def _payloads(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return what is transferred of each: `payload`, with what most of them need of it here."""
+        headers, payload_of = self._headers, self.payload
+        payloads: list[bytes] = []
+        for message in messages:
+            body = message.body
+            header = headers.get(message.attempt << 16 | message.priority << 8 | message.flags & _TOLD_FLAGS)
+            if header is None or body is None or message.expires_at_ms:
+                payloads.append(payload_of(message))
+            else:
+                payloads.append(header + body)
+        return payloads
+
     def hand(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """Give a consumer these, out of the backlog already, for which it has room, and record that. What its session
         has no room for after all is put back: nothing that comes after it may have been handed to anybody yet."""
@@ -93,27 +107,30 @@ class Sending:
             return len(messages)
         if consumer.resumable is not None:
             return self._acquire_unsent(queue, consumer, messages)
-        link, payload_of = consumer.link, self.payload
-        send, tag = link.send, consumer.tag
-        if queue.policy.lock_duration_ms:
-            send = self._locks.noting(queue, send)
-        session = link.session
-        produced = sent = again = 0
+        link = consumer.link
         # What several links of a session were promised is the session's: the first ones may have used it up.
-        for message in messages[: max(0, session.unsettled_max - len(session.outgoing))]:
-            if link.half_written is not None or session.remote_incoming_window <= 0:  # messages have several frames
-                break
-            tag = tag + _TAG_STEP & _TAG_MASK
-            payload = payload_of(message)
-            send(_TAG(tag), payload, context=message)
-            produced += len(payload)
+        room = link.room
+        if len(messages) > room:
+            messages = messages[:room]
+        payloads = self._payloads(messages)
+        session = link.session
+        first_id = session.next_delivery_id
+        numbered = tags.following(consumer.tag, len(messages))
+        sent = link.send_all(numbered, payloads, messages)
+        if sent < len(messages):  # one has several frames, and those behind it wait
+            messages, payloads = messages[:sent], payloads[:sent]
+        if sent:
+            consumer.tag = tags.number_of(numbered[sent - 1])
+        if queue.policy.lock_duration_ms:
+            outgoing = session.outgoing
+            self._locks.acquired(queue, [outgoing[first_id + at & ID_MASK] for at in range(sent)])
+        again = 0
+        for message in messages:
             again += message.flags & DISPATCHED
             message.flags |= DISPATCHED
             message.state = _WHEN_ACQUIRED
             message.holder = consumer
-            sent += 1
-        consumer.tag = tag
-        consumer.peer.unwritten_bytes += produced
+        consumer.peer.unwritten_bytes += sum([len(payload) for payload in payloads])
         consumer.held += sent
         queue.acquired += sent
         queue.tally.redelivered += again // DISPATCHED
@@ -201,10 +218,10 @@ class Sending:
         self, consumer: Consumer, message: Message, tag: bytes, payload: bytes, *, resume: bool
     ) -> Delivery:
         """Send a message that a resumable link holds, or resume its delivery. Its lock begins now."""
-        send = consumer.link.send
+        delivery = consumer.link.send(tag, payload, resume=resume, context=message)
         if message.queue.policy.lock_duration_ms:
-            send = self._locks.noting(whole(message.queue), send)
-        return send(tag, payload, resume=resume, context=message)
+            self._locks.acquired(whole(message.queue), (delivery,))
+        return delivery
 
     def empty_outbox(self, consumer: Consumer) -> None:
         """Send what is recorded already, as far as the consumer's credit reaches."""

@@ -16,9 +16,23 @@ MASK: Final = 0x7F7F_7F7F
 encode: Final = Struct(">I").pack
 
 
+def following(tag: int, number: int) -> list[bytes]:
+    """Return so many tags, the first of which follows `tag`."""
+    found: list[bytes] = []
+    for _ in range(number):
+        tag = tag + STEP & MASK
+        found.append(encode(tag))
+    return found
+
+
+def number_of(encoded: bytes) -> int:
+    """Return the number that a tag encodes."""
+    return int.from_bytes(encoded, "big")
+
+
 def count(tag: int) -> int:
     """Return how many tags there were up to this number since the first, or since they began anew."""
     return (tag & 0x7F) | (tag >> 1 & 0x3F80) | (tag >> 2 & 0x1F_C000) | (tag >> 3 & 0xFE0_0000)
 
 
-__all__ = ["MASK", "STEP", "count", "encode"]
+__all__ = ["MASK", "STEP", "count", "encode", "following", "number_of"]

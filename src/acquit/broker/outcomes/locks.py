@@ -7,7 +7,7 @@ A lock that runs out makes a failed attempt (`settling.Settling.lock_expired`). 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -38,25 +38,17 @@ class LockKeeper:
         """Time of the next look, in milliseconds since the epoch; None: nothing is locked."""
         return self._due[0][0] if self._due else None
 
-    def noting(self, queue: Queue, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
-        """`send` of a link, for a queue with a lock duration: whatever it sends is locked from now on."""
+    def acquired(self, queue: Queue, deliveries: Sequence[Delivery]) -> None:
+        """Lock what a queue with a lock duration has just sent."""
         locks = queue.locks
-        if locks is None or locks.duration_ms != queue.policy.lock_duration_ms:
-            if locks is None:
-                locks = queue.locks = Locks(queue)
-            locks.duration_ms = queue.policy.lock_duration_ms
-        now_ms = self._life.scribe.time_us // 1000
-        found, first = locks, locks.next_ms
-
-        def send_noting(*arguments: object, **options: object) -> Delivery:
-            delivery = send(*arguments, **options)
-            found.acquired((delivery,), now_ms)
-            return delivery
-
+        if locks is None:
+            locks = queue.locks = Locks(queue)
+        locks.duration_ms = queue.policy.lock_duration_ms
+        now_ms, first_ms = self._life.scribe.time_us // 1000, locks.next_ms
+        locks.acquired(deliveries, now_ms)
         until_ms = now_ms + locks.duration_ms
-        if first is None or until_ms < first:
+        if first_ms is None or until_ms < first_ms:
             heappush(self._due, (until_ms, queue.number, queue))
-        return send_noting
 
     def run(self) -> bool:
         """Let run out what is due. True if there is more."""
