@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message, QueueBase
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
-from acquit.broker.scribe import LEFT_BEHIND
 from acquit.errors import StoreFull
-from acquit.ledger.events import ATTEMPT_MAX, EventKind
+from acquit.ledger.events import ATTEMPT_MAX, LEFT_BEHIND, EventKind
 from acquit.ledger.occupancy import Occupancy
 from acquit.ledger.records import AttemptNote, Cause, Namespace, StateDeleted
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.queue import NodeState
 from acquit.broker.tally import QueueTally
-from acquit.ledger.events import EventFlag
+from acquit.ledger.events import COPY, DISPATCHED, DURABLE
 from acquit.ledger.live import ATTEMPTS_KEPT_MAX
 from acquit.ledger.records import AttemptNote
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 KINDS: Final = 64
 """Room for every EventKind."""
-DURABLE: Final = int(EventFlag.DURABLE)
-DISPATCHED: Final = int(EventFlag.DISPATCHED)
-COPY: Final = int(EventFlag.COPY)
 TOLD_DURABLE: Final = 0x80
 """Flag in memory, never in the journal: the sender said durable, but the queue is not, so memory alone has it."""
 ASIDE: Final = 0x100

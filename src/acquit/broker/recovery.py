@@ -8,14 +8,15 @@ once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Former, Message
 from acquit.broker.nodes.node import Queue
 from acquit.broker.nodes.subscription import Subscription
 from acquit.broker.queue import NodeState
 from acquit.ledger import records
-from acquit.ledger.events import ENTERING, RETIRING, EventFlag, EventKind
+from acquit.ledger.events import ENTERING, ID_REUSED, RETIRING, SUSPENDED, EventKind
 from acquit.ledger.live import LiveMessage, Notes
 from acquit.ledger.records import Counters, QueueFlag
 from acquit.store.interface import Position
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.topics import Topic, Topics
     from acquit.broker.outcomes.settling import Settling
     from acquit.ledger.fold import Fold
+
+
+_KEPT_FLAGS: Final = DISPATCHED | COPY | ID_REUSED
+"""What a restart keeps of a message's flags."""
 
 
 def recover(
@@ -117,41 +122,52 @@ def _restore_totals(fold: Fold, by_number: Mapping[int, Queue | Topic], life: Li
 def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tuple[Message, int]]:
     """Make the broker's messages. Those that were acquired are returned, with who had them."""
     returned: list[tuple[Message, int]] = []
+    scheduled: list[Message] = []
     waiting: dict[int, list[Message]] = {number: [] for number in by_number}
-    first_acquirer = fold.table.first_acquirer
+    certain = {number: fold.table.certain_from(number) for number in by_number}
     now_ms = life.scribe.time_us // 1000
     live, entered = life.live, life.occupancy.entered
-    while fold.messages:
-        sequence, kept = fold.messages.popitem()
-        queue = by_number[kept.queue]
+    enter = life.memory.enter
+    live_bytes = 0
+    kept_messages = fold.messages
+    while kept_messages:
+        sequence, kept = kept_messages.popitem()
+        number = kept.queue
+        queue = by_number[number]
         message = _message(kept, queue, now_ms)
-        if not first_acquirer(kept.queue, sequence):
+        if sequence < certain[number]:
             message.flags |= DISPATCHED
         live[sequence] = message
         entered(message.position)
-        for terminus in kept.notes.excluded if kept.notes is not None else ():
-            life.exclude(message, terminus)
-        size = message.size_bytes
-        life.live_bytes += 0 if message.flags & COPY else size
+        size = message.fingerprint >> 32
+        if not message.flags & COPY:
+            live_bytes += size
         queue.bytes += size
-        life.memory.enter(message)
+        enter(message)
         if message.expires_at_ms:
             life.timers.add(message.expires_at_ms, message)
+        if kept.notes is not None:
+            for terminus in kept.notes.excluded:
+                life.exclude(message, terminus)
         if kept.actor:
             returned.append((message, kept.actor))
         elif message.state is NodeState.SCHEDULED:
-            if not message.came_back:
-                message.need_extra().message_id = fold.delayed_ids.get(sequence, b"")
-            life.schedule(message, kept.due_at_ms)
-            _shorten(message, now_ms, life)
+            scheduled.append(message)
         else:
-            waiting[kept.queue].append(message)
+            waiting[number].append(message)
+    life.live_bytes += live_bytes
+    for message in scheduled:
+        if not message.came_back:
+            message.need_extra().message_id = fold.delayed_ids.get(message.sequence, b"")
+        life.schedule(message, message.due_at_ms)
+        _shorten(message, now_ms, life)
     for number, messages in waiting.items():
         # The fold gives them in no order that could be relied on; sorting what is nearly sorted costs little.
         messages.sort(key=_by_sequence)
+        messages.sort(key=_by_priority)
         backlog = by_number[number].backlog
-        for message in messages:
-            backlog.add(message)
+        for _, alike in groupby(messages, key=_by_priority):
+            backlog.extend(list(alike))
     returned.sort(key=lambda pair: pair[0].sequence)
     return returned
 
@@ -170,13 +186,17 @@ def _shorten(message: Message, now_ms: int, life: Life) -> None:
         life.timers.add(extra.due_at_ms - beyond_ms, message)
 
 
+def _by_priority(message: Message) -> int:
+    return message.priority
+
+
 def _by_sequence(message: Message) -> int:
     return message.sequence
 
 
 def _message(kept: LiveMessage, queue: Queue, now_ms: int) -> Message:
     if kept.actor:
-        state = NodeState.SUSPENDED if kept.flags & EventFlag.SUSPENDED else NodeState.ACQUIRED
+        state = NodeState.SUSPENDED if kept.flags & SUSPENDED else NodeState.ACQUIRED
     else:
         state = NodeState.SCHEDULED if kept.due_at_ms > now_ms else NodeState.AVAILABLE
     message = Message(
@@ -185,8 +205,7 @@ def _message(kept: LiveMessage, queue: Queue, now_ms: int) -> Message:
         state,
         None,
         kept.fingerprint,
-        # A plain number: what is done with an IntFlag on the way out costs a call each time.
-        int(DURABLE | (kept.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED))),
+        DURABLE | kept.flags & _KEPT_FLAGS,
         kept.priority,
         kept.posted_us,
         kept.expires_at_ms,
@@ -226,9 +245,7 @@ def to_live(message: Message) -> LiveMessage:
         message.queue.number,
         Position(message.position),
         message.fingerprint,
-        DURABLE
-        | (message.flags & (DISPATCHED | COPY | EventFlag.ID_REUSED))
-        | (EventFlag.SUSPENDED if message.state is NodeState.SUSPENDED else 0),
+        DURABLE | message.flags & _KEPT_FLAGS | (SUSPENDED if message.state is NodeState.SUSPENDED else 0),
         message.attempt,
         message.posted_us,
         message.expires_at_ms,

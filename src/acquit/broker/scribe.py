@@ -19,7 +19,7 @@ from acquit.broker.links.peers import Actor
 from acquit.broker.message import COPY, DURABLE, Message
 from acquit.errors import StoreFull
 from acquit.ledger import records
-from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_event
+from acquit.ledger.events import ID_REUSED, Event, EventKind, fingerprint, pack_event
 from acquit.ledger.records import Counters
 from acquit.ledger.sequences import DispatchMarks, Sequences
 
@@ -80,7 +80,7 @@ class Scribe:
                 actor=actor,
                 origin=origin,
                 kind=kind,
-                flags=DURABLE | (message.flags & EventFlag.ID_REUSED),
+                flags=DURABLE | (message.flags & ID_REUSED),
                 essential=essential,
             )
         else:
@@ -320,8 +320,4 @@ def _short(text: str) -> str:
     return text if len(text) <= 1_024 else text[:1_024]
 
 
-CONNECTION_LOST: Final = int(EventFlag.CONNECTION_LOST)
-LEFT_BEHIND: Final = int(EventFlag.LEFT_BEHIND)
-UNDELIVERABLE_HERE: Final = int(EventFlag.UNDELIVERABLE_HERE)
-
-__all__ = ["CONNECTION_LOST", "LEFT_BEHIND", "MARK_BLOCK", "UNDELIVERABLE_HERE", "EventKind", "Scribe"]
+__all__ = ["MARK_BLOCK", "EventKind", "Scribe"]

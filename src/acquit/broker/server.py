@@ -55,7 +55,7 @@ from acquit.broker.vitals import Vitals
 from acquit.errors import ConfigurationError, StoreError, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.history import KnownNames
-from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
+from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, without_collection
 from acquit.protocol.connection import Connection
 from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.events import Event
@@ -180,7 +180,8 @@ class Server:
             leave_after_us=self._options.journal.leave_after_us,
         )
         try:
-            messages = core.restore(opened.fold)
+            with without_collection():
+                messages = core.restore(opened.fold)
             self._engine_options = self._make_engine_options(opened)
             core.permissions = self._keys.permissions
             core.administration.reload = self.reload_soon

@@ -120,6 +120,17 @@ class EventFlag(IntFlag):
     no failure; if it did not, that is no release."""
 
 
+# The flags as plain numbers: what is done with an IntFlag costs a call each time, and there may be a million messages.
+DURABLE: Final = int(EventFlag.DURABLE)
+COPY: Final = int(EventFlag.COPY)
+CONNECTION_LOST: Final = int(EventFlag.CONNECTION_LOST)
+UNDELIVERABLE_HERE: Final = int(EventFlag.UNDELIVERABLE_HERE)
+ID_REUSED: Final = int(EventFlag.ID_REUSED)
+DISPATCHED: Final = int(EventFlag.DISPATCHED)
+SUSPENDED: Final = int(EventFlag.SUSPENDED)
+LEFT_BEHIND: Final = int(EventFlag.LEFT_BEHIND)
+
+
 class Event(NamedTuple):
     """See the module's table."""
 

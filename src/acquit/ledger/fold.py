@@ -25,7 +25,7 @@ from typing import Final
 from acquit.errors import StoreCorrupt, StoreVersionUnsupported
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.duplicates import remember
-from acquit.ledger.events import ENTERING, EVENT, RETIRING, Event, EventFlag, EventKind, unpack_event
+from acquit.ledger.events import COPY, DISPATCHED, ENTERING, EVENT, RETIRING, Event, EventKind, unpack_event
 from acquit.ledger.live import (
     CHANGES,
     LiveMessage,
@@ -59,6 +59,7 @@ from acquit.store.record import StoreKind
 from acquit.store.segment import DeletedSegment, decode_left
 
 ANOMALIES_MAX: Final = 100
+_POSTED: Final = int(EventKind.POSTED)
 _KNOWN_EVENTS: Final = frozenset(EventKind)
 _RECORD_VERSION: Final = 1
 _IDLE_EXTRAS: Final = frozenset({int(Extra.DUPLICATE_ID), int(Extra.GROUP_ID)})
@@ -184,7 +185,7 @@ class Fold:
         if len(meta) > extras_at and not extra_tags(meta, extras_at) <= _IDLE_EXTRAS:
             posting = Posting.decode(record)
             notes = notes_of(posting)
-            if kind == EventKind.POSTED:
+            if kind == _POSTED:
                 remember(self.table.windows, posting, record.position)
         if sequence in self.messages:
             self._anomaly(record, f"message {sequence} is posted, which is live")
@@ -199,8 +200,21 @@ class Fold:
             expires_at_ms,
             due_at_ms,
             priority,
-            notes=notes,
+            0,
+            0,
+            notes,
         )
+        if kind != _POSTED:
+            self._posted_as(kind, record, message, transaction)
+        if due_at_ms:
+            at = POSTING_META.size + address_bytes
+            self._keep_id(sequence, meta[at : at + id_bytes])
+        self.messages[sequence] = message
+        self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
+
+    def _posted_as(self, kind: int, record: Record, message: LiveMessage, transaction: int) -> None:
+        """Take what a posting that does not simply enter its queue says: a transaction holds it, or it is a letter."""
+        sequence = message.sequence
         if kind == EventKind.HELD:
             message.transaction = transaction
             self.held.setdefault(transaction, set()).add(sequence)
@@ -210,11 +224,6 @@ class Fold:
             if kind not in _KNOWN_EVENTS:
                 raise StoreVersionUnsupported(f"event kind {kind}: written by a later version of acquit")
             self._anomaly(record, f"message {sequence} is posted by {EventKind(kind).name}")
-        if due_at_ms:
-            at = POSTING_META.size + address_bytes
-            self._keep_id(sequence, meta[at : at + id_bytes])
-        self.messages[sequence] = message
-        self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
 
     def _array(self, record: Record) -> None:
         data = record.event + record.meta if record.flags & EVENTFUL else record.meta
@@ -233,7 +242,7 @@ class Fold:
                     self._missing(record, event)
                 else:
                     message.actor = event[5]
-                    message.flags |= EventFlag.DISPATCHED
+                    message.flags |= DISPATCHED
             else:
                 self._event(record, Event._make(event))
 
@@ -271,7 +280,7 @@ class Fold:
             if not self.incomplete:
                 self._anomaly(record, f"message {event.sequence} enters as {event.origin}, which is not there")
             return None
-        if not event.flags & EventFlag.COPY:
+        if not event.flags & COPY:
             del self.messages[event.origin]
             self.held.get(event.transaction, set()).discard(event.origin)
         message = LiveMessage(
@@ -473,7 +482,7 @@ def _bring_up_to(known: LiveMessage, copied: LiveMessage) -> None:
     """Take over what a copy may say of a message that no event told: after a crash, that it may have been acquired
     before; and that links which it was not for have gone. The first versions did not copy how often a message came back
     uncounted: where a copy does not say it, counting begins anew, as it does for who reads from the copy on."""
-    known.flags |= copied.flags & EventFlag.DISPATCHED
+    known.flags |= copied.flags & DISPATCHED
     if known.notes is not None:
         said = copied.notes or Notes()
         notes = known.notes._replace(excluded=said.excluded)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from acquit.ledger.events import ATTEMPT_MAX, Event, EventFlag, EventKind
+from acquit.ledger.events import ATTEMPT_MAX, CONNECTION_LOST, DISPATCHED, LEFT_BEHIND, SUSPENDED, Event, EventKind
 from acquit.ledger.fields import FieldReader
 from acquit.ledger.records import (
     Attempt,
@@ -130,14 +130,14 @@ class LiveMessage:
 
 def _acquired(message: LiveMessage, event: Event) -> None:
     message.actor = event.actor
-    message.flags |= EventFlag.DISPATCHED
+    message.flags |= DISPATCHED
 
 
 def _released(message: LiveMessage, event: Event) -> None:
     message.actor = 0
-    message.flags &= ~EventFlag.SUSPENDED
+    message.flags &= ~SUSPENDED
     message.due_at_ms = event.origin
-    left = 1 if event.flags & EventFlag.LEFT_BEHIND else 0
+    left = 1 if event.flags & LEFT_BEHIND else 0
     if event.attempt == message.attempt:
         notes = message.notes or Notes()
         message.notes = notes._replace(returns=notes.returns + 1, left_uncounted=notes.left_uncounted + left)
@@ -153,9 +153,9 @@ def _modified(message: LiveMessage, event: Event) -> None:
     _released(message, event)
     if not noted:
         return
-    if event.flags & EventFlag.CONNECTION_LOST:
+    if event.flags & CONNECTION_LOST:
         cause = Cause.CONNECTION_LOST
-    elif event.flags & EventFlag.LEFT_BEHIND:
+    elif event.flags & LEFT_BEHIND:
         cause = Cause.DETACHED
     else:
         cause = Cause.MODIFIED
@@ -167,11 +167,11 @@ def _due(message: LiveMessage, event: Event) -> None:
 
 
 def _suspended(message: LiveMessage, event: Event) -> None:
-    message.flags |= EventFlag.SUSPENDED
+    message.flags |= SUSPENDED
 
 
 def _resumed(message: LiveMessage, event: Event) -> None:
-    message.flags &= ~EventFlag.SUSPENDED
+    message.flags &= ~SUSPENDED
     message.actor = event.actor
 
 
@@ -189,7 +189,7 @@ CHANGES: Final[dict[int, Callable[[LiveMessage, Event], None]]] = {
 def is_attempt(message: LiveMessage, event: Event) -> bool:
     """Return True if a MODIFIED event, which has not changed the message yet, belongs into the history of its attempts:
     not if a link was closed over a message that nobody may have seen."""
-    return not event.flags & EventFlag.LEFT_BEHIND or event.attempt > message.attempt
+    return not event.flags & LEFT_BEHIND or event.attempt > message.attempt
 
 
 def _note(message: LiveMessage, note: AttemptNote) -> None:

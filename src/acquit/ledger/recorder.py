@@ -16,7 +16,7 @@ from typing import Final
 from zlib import crc32
 
 from acquit.errors import StoreFull
-from acquit.ledger.events import ATTEMPT_MAX, EVENT, EventFlag, EventKind, pack_event
+from acquit.ledger.events import ATTEMPT_MAX, DURABLE, EVENT, EventKind, pack_event
 from acquit.ledger.records import Entry, RecordKind, encode_events
 from acquit.ledger.table import StateTable
 from acquit.store.interface import Batch, Journal, Position
@@ -25,7 +25,6 @@ RECORD_BYTES: Final = 128
 """No record takes more beside its names, its events and its payload."""
 
 _POSTING = int(RecordKind.POSTING)
-_DURABLE = int(EventFlag.DURABLE)
 _POSTED = int(EventKind.POSTED)
 
 
@@ -56,7 +55,7 @@ class Recorder:
         actor: int = 0,
         origin: int = 0,
         kind: int = _POSTED,
-        flags: int = _DURABLE,
+        flags: int = DURABLE,
         transaction: int = 0,
         essential: bool = False,
     ) -> tuple[Position, int]:
@@ -91,7 +90,7 @@ class Recorder:
         actor: int = 0,
         attempt: int = 0,
         origin: int = 0,
-        flags: int = _DURABLE,
+        flags: int = DURABLE,
         transaction: int = 0,
     ) -> None:
         """Record one event, packed with its neighbours. It is durable when the batch taken next is."""

@@ -66,8 +66,8 @@ class OpenedJournal:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """A fold makes a million objects and no cycle: looking for cycles would take a third of its time."""
+def without_collection() -> Iterator[None]:
+    """Make a million objects and no cycle: looking for cycles would take a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -104,7 +104,7 @@ def open_journal(
         if not accept_loss:
             check(fold, str(path))
 
-    with _no_collection():
+    with without_collection():
         opened = open_store(
             path,
             options,

@@ -159,10 +159,11 @@ class StateTable:
         self.actors.pop(number, None)
         self._set_at.pop(("actor", number), None)
 
-    def first_acquirer(self, queue: int, sequence: int) -> bool:
-        """Return True if certainly no earlier run has acquired this message. (Of this run the broker knows itself.)"""
+    def certain_from(self, queue: int) -> int:
+        """Return the sequence from which on certainly no earlier run has acquired what is in this queue. (Of this run
+        the broker knows itself.)"""
         marks = self.dispatched.get(queue)
-        return marks is None or sequence > marks.doubtful
+        return 0 if marks is None else marks.doubtful + 1
 
     def reserved(self, time_us: int) -> Reserved:
         """The record that reserves what is reserved now."""

@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.store.catalog import Catalog, RecordReader
@@ -60,6 +61,10 @@ class RecoveryReport:
     """Segments up to this one are not needed for recovery."""
     deleted_through: int = 0
     """Segments up to this one were deleted by retention."""
+
+
+_LEFT: Final = int(StoreKind.LEFT)
+"""The lowest of the store's own kinds."""
 
 
 @dataclass(slots=True)
@@ -112,13 +117,17 @@ class Replayer:
             )
 
     def _noting(self, records: Iterator[Record]) -> Iterator[Record]:
-        report = self.report
         for record in records:
-            if record.kind == StoreKind.LEFT:
-                report.left_through = max(report.left_through, decode_left(record.meta))
-            elif record.kind == StoreKind.DELETED:
-                report.deleted_through = max(report.deleted_through, DeletedSegment.decode(record.meta).number)
+            if record.kind >= _LEFT:
+                self._note(record)
             yield record
+
+    def _note(self, record: Record) -> None:
+        report = self.report
+        if record.kind == StoreKind.LEFT:
+            report.left_through = max(report.left_through, decode_left(record.meta))
+        elif record.kind == StoreKind.DELETED:
+            report.deleted_through = max(report.deleted_through, DeletedSegment.decode(record.meta).number)
 
 
 @dataclass(frozen=True, slots=True)

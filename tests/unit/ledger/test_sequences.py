@@ -92,9 +92,9 @@ def test_after_a_crash_what_was_covered_is_doubtful_and_no_more() -> None:
     write_now(journal.recorder)
     assert marks.covered(1, 5, 0)
     table = opened(disk.after_power_loss(lambda: False)).fold.table
-    assert not table.first_acquirer(1, 5)
-    assert table.first_acquirer(1, 12)
-    assert table.first_acquirer(2, 5)
+    assert table.certain_from(1) > 5
+    assert table.certain_from(1) <= 12
+    assert table.certain_from(2) <= 5
 
 
 def test_a_far_sequence_is_covered_at_once() -> None:

@@ -113,25 +113,25 @@ def test_a_new_run_has_no_links_and_no_transactions() -> None:
 
 def test_after_an_unclean_stop_what_may_have_been_acquired_stays_doubtful() -> None:
     table = filled(Dispatched(1, 2, 1000), Start(2, 1, False, ""))
-    assert not table.first_acquirer(2, 1000)
-    assert table.first_acquirer(2, 1001)
-    assert table.first_acquirer(3, 1)
+    assert table.certain_from(2) > 1000
+    assert table.certain_from(2) <= 1001
+    assert table.certain_from(3) <= 1
     # Over further runs, clean ones too, and over a checkpoint.
     table.apply(Start(3, 2, True, ""), Position(1))
     table.apply(Dispatched(3, 2, 5000, 1000), Position(2))
-    assert not table.first_acquirer(2, 1000)
-    assert table.first_acquirer(2, 1001)
+    assert table.certain_from(2) > 1000
+    assert table.certain_from(2) <= 1001
     copy = filled(*again(table, 10_000))
-    assert not copy.first_acquirer(2, 1000)
+    assert copy.certain_from(2) > 1000
     table.apply(Start(4, 3, False, ""), Position(3))
-    assert not table.first_acquirer(2, 5000)
+    assert table.certain_from(2) > 5000
 
 
 def test_after_a_clean_stop_the_records_say_it_all() -> None:
     table = filled(Dispatched(1, 2, 1000), Start(2, 1, True, ""))
-    assert table.first_acquirer(2, 1)
+    assert table.certain_from(2) <= 1
     table.apply(Start(3, 2, False, ""), Position(1))
-    assert table.first_acquirer(2, 1), "that run handed out nothing of this queue"
+    assert table.certain_from(2) <= 1, "that run handed out nothing of this queue"
 
 
 def test_reservations_never_go_back() -> None:

@@ -36,7 +36,7 @@ from acquit.ledger.duplicates import (
     block_record,
     window_id,
 )
-from acquit.ledger.events import EventFlag, EventKind
+from acquit.ledger.events import ID_REUSED, EventKind
 from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import Extra, Namespace, State, StateDeleted, encode_extras
 from acquit.protocol.definitions import AmqpCondition
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from acquit.broker.options import AddressPolicy
     from acquit.broker.scribe import Scribe
 
-ID_REUSED: Final = int(EventFlag.ID_REUSED)
 _DUPLICATE: Final = int(EventKind.DUPLICATE)
 
 

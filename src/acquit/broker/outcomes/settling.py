@@ -36,11 +36,10 @@ from acquit.broker.queue import (
     decide,
     step,
 )
-from acquit.broker.scribe import CONNECTION_LOST, UNDELIVERABLE_HERE
 from acquit.broker.tally import HoldEnd
 from acquit.broker.transact.retirement import Retirement
 from acquit.errors import StoreFull
-from acquit.ledger.events import EventKind
+from acquit.ledger.events import CONNECTION_LOST, UNDELIVERABLE_HERE, EventKind
 from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol.codec import encode
 from acquit.protocol.constants import ACCEPTED
