@@ -6,6 +6,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from acquit.broker.intake.shaping import (
+    Posting,
     check_cost,
     learn_template,
     make_body,
@@ -43,7 +44,7 @@ from acquit.protocol.definitions import (
 from acquit.protocol.frames import AMQP_FRAME, SASL_FRAME, Frame, FrameDecoder, encode_frame
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.numbered import place_section, take_place
-from acquit.protocol.sections import map_value, scan_sections, splice_annotations, without_property
+from acquit.protocol.sections import Sections, map_value, scan_sections, splice_annotations, without_property
 from acquit.protocol.types import Array, Decimal32, Described, Float, Symbol, Timestamp, UByte, UInt, ULong
 from acquit.testing.frames import Splitter
 from tests.fuzz.target import Target
@@ -170,7 +171,13 @@ def posting(data: bytes) -> None:
     long = read_posting(data)
     found = scan_sections(data)
     template = learn_template(long)
-    if template is not None:
+    short = None if template is None else template.read(data)
+    if short is not None:
+        for name in (one for one in Posting.__slots__ if one != "sections"):
+            assert getattr(short, name) == getattr(long, name), name
+        for name in Sections.__slots__:
+            assert getattr(short.sections, name) == getattr(long.sections, name), name
+    elif template is not None:
         assert template.fits(data) and long.plain and long.user_id is None
         assert (template.durable, template.priority) == (long.durable, long.priority)
         assert (template.group_of(data), template.group_sequence) == (long.group, long.group_sequence)

@@ -115,12 +115,12 @@ class Sending:
         payloads = self._payloads(messages)
         session = link.session
         first_id = session.next_delivery_id
-        numbered = tags.following(consumer.tag, len(messages))
-        sent = link.send_all(numbered, payloads, messages)
+        numbers = tags.following(consumer.tag, len(messages))
+        sent = link.send_all([_TAG(number) for number in numbers], payloads, messages)
         if sent < len(messages):  # one has several frames, and those behind it wait
             messages, payloads = messages[:sent], payloads[:sent]
         if sent:
-            consumer.tag = tags.number_of(numbered[sent - 1])
+            consumer.tag = numbers[sent - 1]
         if queue.policy.lock_duration_ms:
             outgoing = session.outgoing
             self._locks.acquired(queue, [outgoing[first_id + at & ID_MASK] for at in range(sent)])

@@ -16,18 +16,13 @@ MASK: Final = 0x7F7F_7F7F
 encode: Final = Struct(">I").pack
 
 
-def following(tag: int, number: int) -> list[bytes]:
-    """Return so many tags, the first of which follows `tag`."""
-    found: list[bytes] = []
-    for _ in range(number):
+def following(tag: int, how_many: int) -> list[int]:
+    """Return the numbers of so many tags, the first of which follows `tag`."""
+    numbers: list[int] = []
+    for _ in range(how_many):
         tag = tag + STEP & MASK
-        found.append(encode(tag))
-    return found
-
-
-def number_of(encoded: bytes) -> int:
-    """Return the number that a tag encodes."""
-    return int.from_bytes(encoded, "big")
+        numbers.append(tag)
+    return numbers
 
 
 def count(tag: int) -> int:
@@ -35,4 +30,4 @@ def count(tag: int) -> int:
     return (tag & 0x7F) | (tag >> 1 & 0x3F80) | (tag >> 2 & 0x1F_C000) | (tag >> 3 & 0xFE0_0000)
 
 
-__all__ = ["MASK", "STEP", "count", "encode", "following", "number_of"]
+__all__ = ["MASK", "STEP", "count", "encode", "following"]

@@ -304,6 +304,10 @@ class Poster:
         whoever looks again."""
         if delivery.message_format:
             return None
+        known = producer.templates.read(delivery.payload)
+        if known is not None:
+            known.poster = producer.peer.container
+            return known
         try:
             posting = self._look(delivery.payload, producer.peer.container, producer.peer.rights)
             producer.templates.learn(posting)

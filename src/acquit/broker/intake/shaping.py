@@ -458,12 +458,18 @@ _LENGTHS: Final = _WIDE | {0xA0, 0xA1}
 
 class Template:
     """Messages that are alike, octet for octet, but for a message id and a group-id of one width, their creation time,
-    their application properties and what is in their one body section: all is known of them but the ids themselves."""
+    their application properties and what is in their one body section: all is known of them but the ids themselves.
+
+    One with an id to detect duplicates by must be compared with others, and does not `fits`: what it says is `read`."""
 
     __slots__ = (
+        "_body_code",
+        "_bounds",
         "_extras_head",
+        "_message_id",
         "_meta",
         "_pack",
+        "_to",
         "body_head",
         "durable",
         "group_at",
@@ -499,7 +505,8 @@ class Template:
         self.group_at, self.group_end = group
         self.group_sequence = posting.group_sequence
         self.marked = bool(self.group_end)
-        self._extras_head = posting.extras[: len(posting.extras) - (self.group_end - self.group_at)]
+        width = self.group_end - self.group_at
+        self._extras_head = encode_extras([(Extra.GROUP_ID, bytes(width))])[: -width or None] if self.group_end else b""
         """Extras up to the group-id."""
         at, octets = alike[-1]
         self.length_at = at + len(octets)
@@ -510,7 +517,11 @@ class Template:
         self.wide = (body_head or octets)[-1] in _WIDE
         self.head = posting.head
         self._pack = Struct(f">{len(posting.head)}sQ{len(_BEFORE_POSTED_AT)}sq").pack
-        self.rest_at = posting.sections.bounds[PROPERTIES]
+        self._bounds = posting.sections.bounds[:BODY]
+        self._body_code = posting.sections.body_code
+        self._message_id = posting.message_id
+        self._to = posting.to
+        self.rest_at = self._bounds[PROPERTIES]
         """Offset of what is kept as it is."""
         self.durable = posting.durable
         self.priority = posting.priority
@@ -519,6 +530,41 @@ class Template:
 
     def fits(self, payload: bytes) -> bool:
         """Return whether `payload` is such a message, whole and with nothing behind it."""
+        if not self._begins(payload):
+            return False
+        at = self.length_at
+        if self.body_head:
+            map_end = self._map_end(payload)
+            if not map_end or payload.find(_DUPLICATE_ID, at, map_end) >= 0:
+                return False
+            at = map_end + 4
+        return self._ends(payload, at)
+
+    def read(self, payload: bytes) -> Posting | None:
+        """Return what `read_posting` says of a message that would fit but for its only application property, which is
+        the id to detect duplicates by. None for any other."""
+        if not self.body_head or not self._begins(payload) or not (map_end := self._map_end(payload)):
+            return None
+        first = self.length_at + (8 if self.wide_map else 2)
+        at = first + len(_DUPLICATE_HEAD)
+        if payload[first - 1] != 2 or not payload.startswith(_DUPLICATE_HEAD, first) or at >= map_end:
+            return None
+        identity = payload[at + 1 : map_end]
+        size = len(payload)
+        if len(identity) != payload[at] or not identity.isascii() or not self._ends(payload, map_end + 4):
+            return None
+        posting = Posting(Sections(payload, [*self._bounds, map_end, size, size], self._body_code))
+        posting.durable, posting.priority, posting.to = self.durable, self.priority, self._to
+        posting.message_id = b"s" + payload[self.id_at : self.id_end] if self.id_end else self._message_id
+        if self.group_end:
+            posting.group, posting.group_sequence = self.group_of(payload), self.group_sequence
+            posting.extras = self._extras_head + payload[self.group_at : self.group_end]
+        posting.duplicate_id = b"s" + identity
+        posting.extras += encode_extras([(Extra.DUPLICATE_ID, posting.duplicate_id)])
+        return posting
+
+    def _begins(self, payload: bytes) -> bool:
+        """Return whether a message is such a one as far as its application properties, or its body's size."""
         if not payload.startswith(self.prefix):
             return False
         if self.more:
@@ -527,24 +573,23 @@ class Template:
                     return False
         if self.id_end and not payload[self.id_at : self.id_end].isascii():
             return False
-        if self.group_end and not payload[self.group_at : self.group_end].isascii():
-            return False
-        at = self.length_at
-        if self.body_head:
-            at = self._behind_map(payload)
-            if not at:
-                return False
+        return not self.group_end or payload[self.group_at : self.group_end].isascii()
+
+    def _ends(self, payload: bytes, at: int) -> bool:
+        """Return whether a message ends with its body, whose size is at this offset."""
         size = len(payload)
         if self.wide:
             return size >= at + 4 and size == at + 4 + _UINT32(payload, at)[0]
         return size > at and size == at + 1 + payload[at]
 
-    def _behind_map(self, payload: bytes) -> int:
-        """Return the offset of the body's size, behind application properties that mean nothing here: few enough to
-        count nowhere, and without an id to detect duplicates by. 0 for others."""
+    def _map_end(self, payload: bytes) -> int:
+        """Return the offset behind the application properties, where they are few enough to count nowhere and such a
+        body follows; 0 for others."""
         at = self.length_at
         if len(payload) < at + 8:
             return 0
+        size: int
+        count: int
         if self.wide_map:
             size, count = _TWO_UINT32(payload, at)
             room, end = size - 4, at + 4 + size
@@ -553,7 +598,7 @@ class Template:
             room, end = size - 1, at + 1 + size
         if count > min(room, 2 * _TEMPLATE_ENTRIES_MAX) or not payload.startswith(self.body_head, end):
             return 0
-        return end + len(self.body_head) if payload.find(_DUPLICATE_ID, at, end) < 0 else 0
+        return end
 
     def group_of(self, payload: bytes) -> str | None:
         """`Posting.group_of` a message that fits."""
@@ -610,9 +655,11 @@ def learn_template(posting: Posting) -> Template | None:
     if map_at > _TEMPLATE_BYTES_MAX or group[1] - group[0] > GROUP_KEPT_MAX:
         return None
     template = Template(posting, alike, identity, group, payload[body_at : body_at + 4] if map_at != body_at else b"")
-    return template if template.fits(payload) else None
+    return template if template.fits(payload) or template.read(payload) is not None else None
 
 
+_DUPLICATE_HEAD: Final = bytes((STRING8, len(_DUPLICATE_ID))) + _DUPLICATE_ID + bytes((STRING8,))
+"""The name of the id to detect duplicates by, as a key, and the constructor of its value."""
 _SPANNED: Final = ((STRING8, 2), (TIMESTAMP, 1), (STRING8, 2))
 """The constructors of what may be others, and how many octets of each are alike."""
 
@@ -637,12 +684,24 @@ class Templates:
     def other(self, payload: bytes) -> Template | None:
         """Return the template that a message fits which does not fit the latest one; None where there is none."""
         template = self._by_header.get(_header_of(payload))
-        if template is None or not template.fits(payload):
+        if template is None or template is self.latest or not template.fits(payload):
             self._misses += 1
             return None
         self.latest = template
         self._misses = 0
         return template
+
+    def read(self, payload: bytes) -> Posting | None:
+        """Return what a message says that fits no template but for its id to detect duplicates by; None for others."""
+        template = self.latest
+        posting = None if template is None else template.read(payload)
+        if posting is None:
+            template = self._by_header.get(_header_of(payload))
+            posting = None if template is None else template.read(payload)
+        if posting is not None:
+            self.latest = template
+            self._misses = 0
+        return posting
 
     def learn(self, posting: Posting) -> None:
         """Learn from a message that fitted none, seldom where what was learned has fitted none for long. Raises

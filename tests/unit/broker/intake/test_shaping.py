@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from acquit.broker.intake import shaping
 from acquit.broker.intake.shaping import (
     TIME_MAX_MS,
+    Posting,
     Template,
     Templates,
     check_cost,
@@ -30,7 +31,7 @@ from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError
 from acquit.protocol.codec import encode
 from acquit.protocol.message import AmqpValue, Data, Message
-from acquit.protocol.sections import decode_header, scan_sections
+from acquit.protocol.sections import Sections, decode_header, scan_sections
 from acquit.protocol.types import Byte, Float, Symbol, Timestamp, UInt
 from tests.support.raw_payloads import with_creation_time
 
@@ -194,10 +195,11 @@ def test_a_template_takes_only_what_it_understands(pair: tuple[Message, Message]
     template = learn_template(read_posting(first.encode()))
     if template is None:
         return
-    assert template.fits(first.encode())
+    assert template.fits(first.encode()) or template.read(first.encode()) is not None
     payload = second.encode()
     if template.fits(payload):
         same(template, payload)
+    same_read(template, payload)
 
 
 @given(grouped, st.integers(0), st.integers(0, 255))
@@ -208,6 +210,8 @@ def test_a_template_takes_no_octet_for_another(message: Message, at: int, octet:
     changed = payload[:at] + bytes((octet,)) + payload[at + 1 :]
     if template is not None and template.fits(changed):
         same(template, changed)
+    if template is not None:
+        same_read(template, changed)
 
 
 BODY = b"\x00\x53\x75\xa0\x01x"
@@ -261,6 +265,76 @@ def same(template: Template, payload: bytes) -> None:
     check_cost(payload, 64, 2)
     assert template.meta(b"q", payload) == posting.meta(b"q", payload)
     assert template.body(payload, 3, NOW_MS) == posting.body(payload, 3, NOW_MS) == shape_body(payload, 3, NOW_MS)
+
+
+def same_read(template: Template, payload: bytes) -> None:
+    """What is read by the template is what the long way says, and what fits is not read."""
+    short = template.read(payload)
+    if short is None:
+        return
+    assert not template.fits(payload) and short.plain
+    long = read_posting(payload)
+    check_cost(payload, 64, 2)
+    assert read_due_at(long.sections, NOW_MS) == 0
+    for name in Posting.__slots__:
+        if name != "sections":
+            assert getattr(short, name) == getattr(long, name), name
+    for name in Sections.__slots__:
+        assert getattr(short.sections, name) == getattr(long.sections, name), name
+
+
+def with_id(value: object, **more: Any) -> bytes:
+    """A message with an id to detect duplicates by."""
+    return Message(b"x" * 20, application_properties={"_AMQ_DUPL_ID": value}, **more).encode()
+
+
+@pytest.mark.parametrize("more", [{}, {"message_id": "m-1", "group_id": "g-1", "to": "q"}], ids=["plain", "group"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_an_id_to_detect_duplicates_by_is_read_where_it_is_the_only_property(more: dict[str, Any], wide: bool) -> None:
+    def written(payload: bytes) -> bytes:
+        at = payload.index(b"\x00\x53\x74") + 3
+        size, count, rest = payload[at + 1], payload[at + 2], payload[at + 3 :]
+        return payload[:at] + b"\xd1" + (size + 3).to_bytes(4) + count.to_bytes(4) + rest if wide else payload
+
+    templates = Templates()
+    assert templates.read(written(with_id("one", **more))) is None
+    templates.learn(read_posting(written(with_id("one", **more))))
+    template = templates.latest
+    assert template is not None
+    for value in ("two", "", "x" * 200):
+        payload = written(with_id(value, **more))
+        posting = templates.read(payload)
+        assert posting is not None and posting.duplicate_id == b"s" + value.encode()
+        assert templates.other(payload) is None
+        same_read(template, payload)
+        for at in range(len(payload)):  # whatever is spoiled is read as the long way reads it, or not at all
+            same_read(template, payload[:at] + bytes((payload[at] ^ 0x41,)) + payload[at + 1 :])
+            same_read(template, payload[:at])
+    # A map that ends before the size of its last value, for which the body's first octet could be taken.
+    cut = with_id("", **more)
+    at = cut.index(b"\x00\x53\x74") + 4
+    cut = cut[:at] + bytes((cut[at] - 1,)) + cut[at + 1 :].replace(b"\xa1\x00\x00\x53\x75", b"\xa1\x00\x53\x75")
+    assert templates.read(written(cut)) is None
+    for value in ("é", 5, None, True, b"b", "x" * 300):
+        assert templates.read(written(with_id(value, **more))) is None
+    two = Message(b"x" * 20, application_properties={"_AMQ_DUPL_ID": "two", "k": 1}, **more)
+    assert templates.read(written(two.encode())) is None
+
+
+def test_ids_to_detect_duplicates_by_are_read_whatever_the_header() -> None:
+    templates = Templates()
+    for _ in range(2):
+        for durable in (False, True):
+            templates.learn(read_posting(with_id("one", durable=durable)))
+    for number in range(200):
+        payload = with_id(f"{number}", durable=number % 2 == 0)
+        assert templates.other(payload) is None
+        posting = templates.read(payload)
+        assert posting is not None and posting.durable is (number % 2 == 0)
+    payload = Message(b"x", message_id="m").encode()
+    assert templates.read(payload) is None
+    templates.learn(read_posting(payload))
+    assert templates.of(payload) is not None, "what was read counted as a miss"
 
 
 def as_jms(number: int, created_ms: int = NOW_MS, **more: Any) -> Message:
@@ -333,7 +407,7 @@ def test_a_sender_whose_messages_fit_nothing_is_looked_at_seldom(monkeypatch: py
         Message(b"x", user_id=b"u"),
         Message(b"x", group_id="g" * 65),
         Message(b"x", message_id=5),
-        Message(b"x", message_id="m", application_properties={"_AMQ_DUPL_ID": "d"}),
+        Message(b"x", message_id="m", application_properties={"_AMQ_DUPL_ID": 5}),
         Message(b"x", annotations={"x-opt-delivery-time": 5}),
         Message(Data([b"x", b"y"])),
         Message(b"x", subject="s" * 5_000),
