@@ -528,30 +528,43 @@ class Template:
         self._meta = b""
         """The same for all of them, where they have no id: they go to one address."""
 
-    def fits(self, payload: bytes) -> bool:
-        """Return whether `payload` is such a message, whole and with nothing behind it."""
-        if not self._begins(payload):
+    def fits(self, payload: bytes, *, identified: bool = False) -> bool:
+        """Return whether `payload` is such a message, whole and with nothing behind it: without an id to detect
+        duplicates by, or where `identified` with one."""
+        if not payload.startswith(self.prefix):
+            return False
+        if self.more:
+            for at, octets in self.more:
+                if not payload.startswith(octets, at):
+                    return False
+        if self.id_end and not payload[self.id_at : self.id_end].isascii():
+            return False
+        if self.group_end and not payload[self.group_at : self.group_end].isascii():
             return False
         at = self.length_at
         if self.body_head:
             map_end = self._map_end(payload)
-            if not map_end or payload.find(_DUPLICATE_ID, at, map_end) >= 0:
+            if not map_end or (payload.find(_DUPLICATE_ID, at, map_end) >= 0) is not identified:
                 return False
             at = map_end + 4
-        return self._ends(payload, at)
+        size = len(payload)
+        if self.wide:
+            return size >= at + 4 and size == at + 4 + _UINT32(payload, at)[0]
+        return size > at and size == at + 1 + payload[at]
 
     def read(self, payload: bytes) -> Posting | None:
         """Return what `read_posting` says of a message that would fit but for its only application property, which is
         the id to detect duplicates by. None for any other."""
-        if not self.body_head or not self._begins(payload) or not (map_end := self._map_end(payload)):
+        if not self.body_head or not self.fits(payload, identified=True):
             return None
+        map_end = self._map_end(payload)
         first = self.length_at + (8 if self.wide_map else 2)
         at = first + len(_DUPLICATE_HEAD)
         if payload[first - 1] != 2 or not payload.startswith(_DUPLICATE_HEAD, first) or at >= map_end:
             return None
         identity = payload[at + 1 : map_end]
         size = len(payload)
-        if len(identity) != payload[at] or not identity.isascii() or not self._ends(payload, map_end + 4):
+        if len(identity) != payload[at] or not identity.isascii():
             return None
         posting = Posting(Sections(payload, [*self._bounds, map_end, size, size], self._body_code))
         posting.durable, posting.priority, posting.to = self.durable, self.priority, self._to
@@ -562,25 +575,6 @@ class Template:
         posting.duplicate_id = b"s" + identity
         posting.extras += encode_extras([(Extra.DUPLICATE_ID, posting.duplicate_id)])
         return posting
-
-    def _begins(self, payload: bytes) -> bool:
-        """Return whether a message is such a one as far as its application properties, or its body's size."""
-        if not payload.startswith(self.prefix):
-            return False
-        if self.more:
-            for at, octets in self.more:
-                if not payload.startswith(octets, at):
-                    return False
-        if self.id_end and not payload[self.id_at : self.id_end].isascii():
-            return False
-        return not self.group_end or payload[self.group_at : self.group_end].isascii()
-
-    def _ends(self, payload: bytes, at: int) -> bool:
-        """Return whether a message ends with its body, whose size is at this offset."""
-        size = len(payload)
-        if self.wide:
-            return size >= at + 4 and size == at + 4 + _UINT32(payload, at)[0]
-        return size > at and size == at + 1 + payload[at]
 
     def _map_end(self, payload: bytes) -> int:
         """Return the offset behind the application properties, where they are few enough to count nowhere and such a
