@@ -80,10 +80,13 @@ def make_app(server: Server, options: Http) -> ASGIApp:
             tags=[route.path.split("/")[1]],
         )
 
+    # Those that balance load ask by HEAD.
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", response_model=models.ProcessHealth, tags=["health"], summary="Whether the process is there")
     async def healthz() -> Response:
         return JSONResponse({"status": "alive"})
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get(
         "/readyz",
         response_model=models.BrokerHealth,

@@ -330,6 +330,10 @@ def test_every_operation_that_there_is_has_a_route() -> None:
 def test_health(broker: acquit.Broker) -> None:
     assert ask(broker.http_url, "/healthz").json == {"status": "alive"}
     assert ask(broker.http_url, "/readyz").json == {"ready": True, "reasons": []}
+    for path in ("/healthz", "/readyz"):
+        answer = ask(broker.http_url, path, "HEAD")
+        assert (answer.status, answer.text) == (200, "")
+        assert answer.headers["content-type"] == ask(broker.http_url, path).headers["content-type"]
 
 
 def test_a_broker_that_is_closed_answers_nobody() -> None:
