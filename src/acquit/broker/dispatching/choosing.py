@@ -15,15 +15,16 @@ once for each interest, with its body in memory at that moment, and is not read 
 An interest that has not looked at all that is aside is given nothing that stands behind what it has not looked at:
 order within a priority holds for each consumer, whatever was set aside on the way.
 
-A group goes to the consumer it is bound to; while that one has no room, its messages are set aside for it alone.
+A group goes to the consumer it is bound to; while that one has no room, its messages are set aside for it alone: they
+are *retained* for it.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
+from acquit.broker.dispatching.consumers import AHEAD_MAX
 from acquit.broker.dispatching.groups import Groups
 from acquit.broker.dispatching.succession import notice_size, specialise
 from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
@@ -52,6 +53,8 @@ _STEP_MIN: Final = 16
 _FRAME_HEAD_MAX: Final = 128
 """Octets of a transfer besides the body, at most: the frame's head, the performative, and the header we write."""
 
+assert READ_AHEAD_MESSAGES <= AHEAD_MAX // 2, "an interest that cannot remember all it looks at together looks for ever"
+
 
 class _Pass:
     """A pass over the consumers of a queue that wait: from each interest one is in front, with room.
@@ -67,6 +70,7 @@ class _Pass:
         "_sending",
         "_unsent",
         "batches",
+        "forgot",
         "fronts",
         "held_back",
         "horizon",
@@ -97,6 +101,8 @@ class _Pass:
         others get what is due to it."""
         self.parted = False
         """A message was too large for somebody, who may be one of others from now on: another pass follows."""
+        self.forgot = False
+        """A message is not for somebody for whom it was aside, as far as was known: another pass follows."""
         self.horizon = 0
         """Rank before which nothing is aside for those in front, as far as is known; see `Choosing._before`."""
         for interest in queue.interests:
@@ -295,7 +301,7 @@ class Choosing:
             if (message := queue.backlog.peek()) is not None:
                 limit = min(limit, rank(message))
             self._from_aside(queue, pass_, limit)
-            progress = pass_.end(queue) or ((pass_.parted or progress) and self.looks > 0)
+            progress = pass_.end(queue) or ((pass_.parted or pass_.forgot or progress) and self.looks > 0)
         waits = any(interest.line.count for interest in queue.interests)
         if not waits or queue.held_up or self._scribe.exhausted:
             return False
@@ -395,9 +401,7 @@ class Choosing:
             if pass_.parted:
                 return False
             if fields.accepted(interest):
-                if group is not None and queue.groups is not None:
-                    queue.groups.hand_out(message, consumer)
-                pass_.give(consumer, message)
+                self._give(queue, pass_, consumer, message, group)
                 return True
         if pass_.parted:
             return False
@@ -422,7 +426,7 @@ class Choosing:
     # -- groups -------------------------------------------------------------------------------------------------------
 
     def _to_owner(self, queue: Queue, pass_: _Pass, message: Message, place: int, group: str, fields: _Judged) -> bool:
-        """Give a message of a group to the consumer that has the group, or keep it for that one. False: it is for
+        """Give a message of a group to the consumer that has the group, or retain it for that one. False: it is for
         anybody."""
         groups = queue.groups
         if groups is None:
@@ -437,19 +441,27 @@ class Choosing:
             return False
         if self._too_large(pass_, owner, message):
             return False
-        # What is kept for it already goes first, in `_from_aside`, and what it has not looked at.
+        # What is retained for it already goes first, in `_from_aside`, and what it has not looked at.
         ahead = (first := self._first(owner)) is not None and rank(first) < place
         if not ahead and not _unseen(queue, owner.interest, place) and pass_.seat(owner):
-            groups.hand_out(message, owner)
-            pass_.give(owner, message)
+            self._give(queue, pass_, owner, message, group)
             return True
         queue.aside.add(message)
-        self._keep_for(queue, owner, message)
+        self._retain(queue, owner, group, message)
         self._let_go(queue, message)
         return True
 
-    def _keep_for(self, queue: Queue, owner: Consumer, message: Message) -> None:
-        heappush(owner.own, (rank(message), message))
+    def _give(self, queue: Queue, pass_: _Pass, consumer: Consumer, message: Message, group: str | None) -> None:
+        """Give a message to a consumer. If it is the last of its group, and others may have what was retained of that,
+        the pass is over: this stands before what was taken from the backlog."""
+        if group is not None and queue.hand_out(message, group, consumer):
+            pass_.part()
+            self.looks -= len(pass_.order)  # who is in front is found anew
+        pass_.give(consumer, message)
+
+    @staticmethod
+    def _retain(queue: Queue, owner: Consumer, group: str, message: Message) -> None:
+        owner.retained.add(group, message)
         queue.owing[owner] = None
 
     # -- aside --------------------------------------------------------------------------------------------------------
@@ -468,12 +480,10 @@ class Choosing:
 
     def _first(self, consumer: Consumer) -> Message | None:
         """The first of what is known to be aside for a consumer."""
-        interest, own = consumer.interest, consumer.own
-        while own and not own[0][1].flags & ASIDE:
-            heappop(own)
-        first = None if interest is None else interest.first()
-        if own and (first is None or own[0][0] < rank(first)):
-            return own[0][1]
+        own = consumer.retained.first()
+        first = None if consumer.interest is None else consumer.interest.first()
+        if own is not None and (first is None or rank(own) < rank(first)):
+            return own
         return first
 
     def _from_aside(self, queue: Queue, pass_: _Pass, limit: int) -> None:
@@ -483,7 +493,7 @@ class Choosing:
         for consumer in list(queue.owing):  # of what is left, others can be given nothing now
             if not pass_.over and pass_.seat(consumer):
                 self._aside_for(queue, pass_, consumer, limit)
-            if self._first(consumer) is None and not consumer.own:
+            if consumer.retained.first() is None:
                 queue.owing.pop(consumer, None)
 
     def _aside_in_turn(self, queue: Queue, pass_: _Pass, limit: int) -> None:
@@ -522,31 +532,32 @@ class Choosing:
             if extra is not None and extra.returns:
                 tell_returns(message)
             if consumer.body_bytes_max < len(message.body or b""):
-                if consumer.own and consumer.own[0][1] is message:
-                    heappop(consumer.own)
-                    queue.aside.remove(message)
-                    queue.backlog.add(message)
+                if consumer.retained.first() is message:
+                    consumer.retained.skip()
+                    queue.free([message])
                     pass_.part()  # it may stand before what was taken from there
                 elif consumer.interest is not interest or interest.wants.bytes_max:
-                    self._forget(consumer, message)
+                    self._forget(pass_, consumer, message)
                 if self._too_large(pass_, consumer, message):
                     return
                 continue
-            if (extra is not None or message.flags & DISPATCHED) and not self._still_for(queue, consumer, message):
+            group = None if extra is None or not queue.policy.message_groups else extra.group
+            if (group is not None or message.flags & DISPATCHED) and not self._still_for(
+                queue, pass_, consumer, message, group
+            ):
                 continue
             queue.aside.remove(message)
-            pass_.give(consumer, message)
-            if in_front and pass_.fronts.get(interest) is not consumer:
+            self._give(queue, pass_, consumer, message, group)
+            if pass_.over or (in_front and pass_.fronts.get(interest) is not consumer):
                 return
 
-    def _still_for(self, queue: Queue, consumer: Consumer, message: Message) -> bool:
+    def _still_for(self, queue: Queue, pass_: _Pass, consumer: Consumer, message: Message, group: str | None) -> bool:
         """Return True if a message is still for the consumer that it is aside for: it may even have been away, and be
         aside again. If it is not, the consumer has forgotten it."""
-        extra, judged = message.extra, _Judged(message, self)
+        judged = _Judged(message, self)
         if message.flags & DISPATCHED and not judged.accepted(consumer.interest):
-            self._forget(consumer, message)
+            self._forget(pass_, consumer, message)
             return False
-        group = None if extra is None or not queue.policy.message_groups else extra.group
         if group is None:
             return True
         groups = queue.groups
@@ -554,21 +565,22 @@ class Choosing:
             groups = queue.groups = Groups()
         if group in queue.blocked_groups:
             groups.parked.setdefault(group, []).append(message)
-            self._forget(consumer, message)
+            self._forget(pass_, consumer, message)
             return False
         owner = groups.owner(group)
         if owner is not None and owner is not consumer and judged.accepted(owner.interest):
-            self._forget(consumer, message)
-            self._keep_for(queue, owner, message)
+            self._forget(pass_, consumer, message)
+            self._retain(queue, owner, group, message)
             return False
-        groups.hand_out(message, consumer)
         return True
 
     @staticmethod
-    def _forget(consumer: Consumer, message: Message) -> None:
-        """Strike the first message off what is known to be aside for a consumer: it is not for that one."""
-        if consumer.own and consumer.own[0][1] is message:
-            heappop(consumer.own)
+    def _forget(pass_: _Pass, consumer: Consumer, message: Message) -> None:
+        """Strike the first message off what is known to be aside for a consumer: it is not for that one. Another pass
+        gives it to whom it is for; and if nothing else was known to be for this one, that has to look further."""
+        pass_.forgot = True
+        if consumer.retained.first() is message:
+            consumer.retained.skip()
         elif consumer.interest is not None:
             consumer.interest.skip()
 

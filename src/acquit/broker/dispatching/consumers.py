@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.dispatching.aside import BEYOND, FIRST, Aside, rank
 from acquit.broker.dispatching.backlog import Backlog
+from acquit.broker.dispatching.groups import Groups, Retained
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.message import ASIDE, Message, QueueBase
 from acquit.broker.tally import RUNS_SKIPPED
@@ -26,7 +27,6 @@ from acquit.broker.tally import RUNS_SKIPPED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from acquit.broker.dispatching.groups import Groups
     from acquit.broker.links.terminus import SourceTerminus
     from acquit.broker.nodes.lifetime import Temporary
     from acquit.broker.nodes.subscription import Subscription
@@ -250,9 +250,22 @@ class ServedQueue(QueueBase):
         """Let go what is parked of a group: no message of it waits for another attempt any more."""
         if self.groups is None:
             return
-        for message in self.groups.parked.pop(group, ()):
-            if self.aside.remove(message):
-                self.backlog.add(message)
+        self.free(self.groups.parked.pop(group, []))
+
+    def free(self, messages: list[Message]) -> bool:
+        """Put messages that were set aside back into the backlog, for anybody. True if any was still aside."""
+        back = [message for message in messages if self.aside.remove(message)]
+        for message in back:
+            self.backlog.add(message)
+        return bool(back)
+
+    def hand_out(self, message: Message, group: str, consumer: Consumer) -> bool:
+        """Bind the group of a message, which is not aside any more, to the consumer that gets it. If it is the group's
+        last, free the group instead: what is retained of it is anybody's. True if there was any."""
+        if self.groups is None:
+            self.groups = Groups()
+        owner = self.groups.hand_out(message, consumer)
+        return owner is not None and self.free(owner.retained.take(group))
 
     def withdraw(self, message: Message) -> None:
         """Take a message out of its place: it is not AVAILABLE any more."""
@@ -283,7 +296,6 @@ class Consumer(Actor):
         "link",
         "no_local",
         "outbox",
-        "own",
         "presettled",
         "priority",
         "queue",
@@ -292,6 +304,7 @@ class Consumer(Actor):
         "resumable",
         "resuming",
         "resuming_only",
+        "retained",
         "selector",
         "stamp",
         "subscriber",
@@ -358,8 +371,8 @@ class Consumer(Actor):
         """Interest of those who would take the same; None while another consumer is served in its place."""
         self.in_line = False
         """True while it waits in its interest's line."""
-        self.own: list[tuple[int, Message]] = []
-        """Messages that are set aside for it alone, by rank: a heap. Some may be gone."""
+        self.retained = Retained()
+        """Messages that are set aside for it alone."""
         self.left = 0
         """Messages that it can still be given in this pass."""
         self.stamp = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.dispatching.groups import Groups
 from acquit.protocol.resumption import MISSING, ResumeAction, action
 
 if TYPE_CHECKING:
@@ -110,9 +109,7 @@ class Resuming:
         queue, extra = consumer.queue, message.extra
         if extra is None or extra.group is None or not queue.policy.message_groups:
             return
-        if queue.groups is None:
-            queue.groups = Groups()
-        queue.groups.hand_out(message, consumer)
+        queue.hand_out(message, extra.group, consumer)
 
     def _tell(self, consumer: Consumer, terminus: SourceTerminus, tag: bytes, ours: object, what: object) -> None:
         """Say, or forget, the outcome of a delivery whose message was taken from the peer."""

@@ -169,10 +169,7 @@ def _free(consumer: Consumer) -> None:
     """Put what is set aside for a consumer alone back into the backlog, for anybody."""
     queue = consumer.queue
     queue.owing.pop(consumer, None)
-    for _, message in consumer.own:
-        if queue.aside.remove(message):
-            queue.backlog.add(message)
-    consumer.own.clear()
+    queue.free(consumer.retained.take_all())
 
 
 __all__ = ["SHARED", "arrive", "depart", "notice_size", "priority_of", "reconsider", "specialise"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import pytest
 
@@ -663,18 +664,18 @@ class Walk:
         "n = 7",
         "p > 4",
     )
+    POLICIES: ClassVar[dict[str, dict[str, object]]] = {
+        "paged": {"memory_bytes_max": 65_536},
+        "bounded": {"prefetch_max": 3},
+    }
 
     def __init__(self, seed: int, kind: str) -> None:
         self.random = random.Random(seed)
         self.kind = kind
-        policies: dict[str, dict[str, object]] = {
-            "paged": {"memory_bytes_max": 65_536},
-            "bounded": {"prefetch_max": 3},
-        }
         # A quarter of the output that one grant may ask for: whoever is held back must come again by itself.
         connection = ConnectionLimits(output_bytes_max=OUTPUT_BYTES_MAX)
         nowhere: dict[str, object] = {"dead_letter_address": "", "expiry_address": ""}
-        rule = AddressRule("#", nowhere | policies.get(kind, {}))  # nowhere: sequences are numbers of postings
+        rule = AddressRule("#", nowhere | self.POLICIES.get(kind, {}))  # nowhere: sequences are numbers of postings
         self.world = World(BrokerOptions(address=(rule,), connection=connection))
         self.durable = kind != "volatile"
         if kind == "alike":  # nothing but sizes, and what is called undeliverable, tells consumers apart
@@ -691,6 +692,8 @@ class Walk:
         self.limits: dict[ReceivingLink, int] = {}
         self.posted = 0
         self.names = 0
+        self.output = 0
+        """Bytes that the links were sent in the last step."""
 
     def matches(self, selector: str | None, number: int) -> bool:
         """The selectors of this test, in Python."""
@@ -715,19 +718,27 @@ class Walk:
             body = b"%d" % self.posted
             size = self.random.choice((100, 2_000, 2_000))
             self.sizes[self.posted] = size
+            ttl_ms = self.random.choice((None, None, 300))
+            group, sequence = self.group()
             messages.append(
                 Message(
                     body.ljust(size),
                     durable=self.durable,
                     priority=priority,
-                    ttl_ms=self.random.choice((None, None, 300)),
-                    group_id=self.random.choice((None, "a", "b", "c")) if self.kind == "grouped" else None,
-                    group_sequence=self.random.choice((None, None, CLOSING)) if self.kind == "grouped" else None,
+                    ttl_ms=ttl_ms,
+                    group_id=group,
+                    group_sequence=sequence,
                     application_properties=fact,
                 )
             )
             self.posted += 1
         self.client.post_all(self.sender, *messages)
+
+    def group(self) -> tuple[str | None, int | None]:
+        """The group of the next message, and its group-sequence."""
+        if self.kind != "grouped":
+            return None, None
+        return self.random.choice((None, "a", "b", "c")), self.random.choice((None, None, CLOSING))
 
     def attach(self) -> None:
         if len(self.links) < 8:
@@ -773,9 +784,12 @@ class Walk:
         if self.random.random() < 0.2:
             self.world.purge("q", None)
 
-    def operate(self) -> Callable[[], None]:
+    def operations(self) -> tuple[Callable[[], None], ...]:
         often = (self.post, self.post, self.grant, self.grant, self.give_back)
-        operation = self.random.choice((*often, self.attach, self.detach, self.wait, self.purge))
+        return (*often, self.attach, self.detach, self.wait, self.purge)
+
+    def operate(self) -> Callable[[], None]:
+        operation = self.random.choice(self.operations())
         operation()
         self.world.settle()
         return operation
@@ -783,6 +797,7 @@ class Walk:
     def step(self) -> None:
         before = {link: len(self.client.received.get(link, [])) for link in self.links}
         operation = self.operate()
+        self.output = self.output_since(before)
         waiting = [number_of(message) for message in self.available()]
         for link, selector in self.links.items():
             new = [int(body) for body in self.client.bodies(link)[before.get(link, 0) :]]  # type: ignore[call-overload]
@@ -809,9 +824,17 @@ class Walk:
 
     def held_back(self, link: ReceivingLink, before: int) -> bool:
         """True if so much waited for a sync, to be sent to it, that others were given what was next: durable messages
-        that a pre-settled link takes, up to the limit on output."""
+        that a pre-settled link takes, up to the limit on output. Where several have room at once, what others were
+        sent counts as well."""
+        if self.kind == "at once":
+            return self.output >= OUTPUT_BYTES_MAX
         sent = self.client.received.get(link, [])[before:]
         return all(one.settled for one in sent) and sum(len(one.payload) for one in sent) >= OUTPUT_BYTES_MAX
+
+    def output_since(self, before: dict[ReceivingLink, int]) -> int:
+        """The bytes that all links were sent since they had so many deliveries."""
+        its = self.client.received
+        return sum(len(one.payload) for link in self.links for one in its.get(link, [])[before.get(link, 0) :])
 
     def available(self) -> list[QueuedMessage]:
         assert barrier_of(self.queue)

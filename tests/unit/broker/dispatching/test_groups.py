@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
+from acquit.broker.dispatching import choosing
+from acquit.broker.dispatching import consumers as consumers_module
 from acquit.broker.dispatching import groups as groups_module
-from acquit.broker.dispatching.groups import CLOSING, Groups
-from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.dispatching.consumers import Consumer
+from acquit.broker.dispatching.groups import CLOSING, Groups, Retained
+from acquit.broker.message import ASIDE
+from acquit.broker.message import Message as QueuedMessage
+from acquit.broker.nodes.node import Queue
+from acquit.broker.options import AddressPolicy, AddressRule, BrokerOptions
+from acquit.broker.queue import NodeState
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
+from tests.unit.broker.dispatching.test_choosing import Walk, number_of
 
 
 def grouped(text: str, *, start: int = 0, durable: bool = False) -> list[Message]:
@@ -177,6 +187,109 @@ def test_the_last_of_a_group_closes_it() -> None:
     assert client.bodies(two) == ["a2", "a3", "a4"]
 
 
+def last(body: str, letter: str = "a") -> Message:
+    """A message that closes its group."""
+    properties: dict[str, object] = {"n": int(body[1:])}
+    return Message(body, group_id=letter, group_sequence=CLOSING, application_properties=properties)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_is_behind_the_last_of_a_group_is_anybodys_in_order(together: bool) -> None:
+    """It was retained for the one that had the group, which still has no room."""
+    world = World()
+    client = world.client()
+    owner = client.receiver("q", "owner", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("a"))
+    other = client.receiver("q", "other", credit=10)
+    client.post_all(sender, last("a1"), *grouped("a", start=2))
+    assert (client.bodies(owner), client.bodies(other)) == (["a0"], [])
+    owner.grant(1)
+    if not together:
+        world.settle()
+        assert (client.bodies(owner), client.bodies(other)) == (["a0", "a1"], ["a2"])
+    client.post_all(sender, *grouped("a", start=3))
+    assert (client.bodies(owner), client.bodies(other)) == (["a0", "a1"], ["a2", "a3"])
+
+
+def test_what_is_behind_the_last_of_a_group_may_be_for_the_same_one() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    owner = client.receiver("q", "owner", credit=2)
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("ac"), last("a2"), *grouped("acac", start=3))
+    owner.grant(10)
+    world.settle()
+    assert client.bodies(owner) == ["a0", "c1", "a2", "a3", "c4", "a5", "c6"]
+
+
+def test_what_is_behind_the_last_of_a_group_may_stand_before_what_comes() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    owner = client.receiver("q", "owner", credit=1)
+    sender = client.sender("q")
+    first, low, lower = grouped("aaa")
+    low.priority = lower.priority = 0
+    client.post_all(sender, first, low)
+    owner.grant(10)
+    client.post_all(sender, last("a3"), lower)
+    assert client.bodies(owner) == ["a0", "a3", "a1", "a2"]
+
+
+def test_the_last_of_a_group_frees_it_whoever_gets_that() -> None:
+    world = World()
+    client = world.client()
+    owner = client.receiver("q", "owner", selector="n <> 2", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("aa"))
+    other = client.receiver("q", "other", credit=10)
+    client.post_all(sender, last("a2"))
+    assert (client.bodies(owner), client.bodies(other)) == (["a0"], ["a2", "a1"])
+
+
+def test_what_is_aside_for_another_waits_for_the_owner_of_its_group() -> None:
+    """It was set aside before the group was bound, and is handed over as soon as the other one has room."""
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    other = client.receiver("q", "other", selector="n >= 0")
+    owner = client.receiver("q", "owner", selector="n < 100")
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("aaa"), *grouped(".", start=3))
+    owner.grant(1)
+    world.settle()
+    other.grant(1)
+    world.settle()
+    assert (client.bodies(owner), client.bodies(other)) == (["a0"], [".3"])
+    owner.grant(5)
+    world.settle()
+    assert client.bodies(owner) == ["a0", "a1", "a2"]
+
+
+@pytest.mark.pure
+def test_who_knows_only_of_what_is_for_the_owner_of_its_group_looks_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers_module, "AHEAD_MAX", 8)
+    monkeypatch.setattr(choosing, "READ_AHEAD_MESSAGES", 2)
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    other = client.receiver("q", "other", selector="n >= 0")
+    owner = client.receiver("q", "owner", selector="n < 100")
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("." + "a" * 30 + "."))
+    other.grant(1)
+    world.settle()
+    owner.grant(1)
+    (urgent,) = grouped("a", start=32)
+    urgent.priority = 9
+    client.post_all(sender, urgent)
+    other.grant(1)
+    world.settle()
+    assert (client.bodies(owner), client.bodies(other)) == (["a32"], [".0", ".31"])
+
+
 def test_what_the_owner_does_not_select_goes_to_others() -> None:
     world = World()
     client = world.client()
@@ -249,6 +362,50 @@ def test_closing_a_group_that_shares_a_bucket_frees_nothing() -> None:
     assert len(groups) == 0
 
 
+def set_aside(sequence: int) -> QueuedMessage:
+    queue = Queue(1, "q", "q", AddressPolicy(), auto_created=True)
+    return QueuedMessage(sequence, queue, NodeState.AVAILABLE, b"", 0, ASIDE, 4, 0, 0, 0)
+
+
+def test_what_is_retained_is_found_in_order_and_by_group() -> None:
+    chance = random.Random(1)
+    retained, model = Retained(), dict[int, QueuedMessage]()
+    group_of: dict[int, str] = {}
+    for step in range(20_000):
+        sequence = step + chance.choice((0, 50_000))  # some come before what is there
+        match chance.randrange(5):
+            case 0 | 1:
+                message = set_aside(sequence)
+                model[sequence], group_of[sequence] = message, chance.choice("abcdefgh")
+                retained.add(group_of[sequence], message)
+            case 2 if model:
+                model.pop(chance.choice(list(model))).flags &= ~ASIDE
+            case 3 if model:
+                assert retained.first() is model.pop(min(model))
+                retained.skip()
+            case 4 if chance.random() < 0.3:
+                group = chance.choice("abcdefgh")
+                taken = {one.sequence for one in retained.take(group) if one.flags & ASIDE}
+                assert taken == {one for one in model if group_of[one] == group}
+                model = {one: message for one, message in model.items() if one not in taken}
+            case _:
+                assert retained.first() is (model[min(model)] if model else None)
+        assert len(retained._firsts) < 200
+    assert {one.sequence for one in retained.take_all() if one.flags & ASIDE} == set(model)
+    assert retained.first() is None
+
+
+def test_groups_that_come_and_go_leave_nothing_behind() -> None:
+    """One message that is never handed out is before all the others."""
+    retained = Retained()
+    for sequence in range(10_000):
+        message = set_aside(sequence)
+        retained.add(f"{sequence}", message)
+        if sequence:
+            assert retained.take(f"{sequence}") == [message]
+    assert len(retained._firsts) < 100
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_random_walk_keeps_each_group_together(seed: int) -> None:
     """At any moment all unsettled messages of a group are with one consumer, and a consumer has got them in order
@@ -297,3 +454,156 @@ def test_a_random_walk_keeps_each_group_together(seed: int) -> None:
     )
     assert world.core.queues.by_name["q"].available == 0
     world.check_journal()
+
+
+LITTLE = {"READ_AHEAD_MESSAGES": 2, "LOOKS_MAX": 8, "SHARE_MAX": 4, "_STEP_MIN": 2}
+
+
+class GroupWalk(Walk):
+    """Random operations on one queue of groups. What must hold is looked at whenever a message is given."""
+
+    POLICIES: ClassVar[dict[str, dict[str, object]]] = {
+        **Walk.POLICIES,
+        "delayed": {"redelivery_blocks": "group", "redelivery_delay_ms": 100},
+    }
+
+    def __init__(self, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch, *, small: bool = False) -> None:
+        super().__init__(seed, kind)
+        self.small = small
+        if small:
+            monkeypatch.setattr(consumers_module, "AHEAD_MAX", 8)
+            for name, bound in LITTLE.items():
+                monkeypatch.setattr(choosing, name, bound)
+        if kind == "buckets":
+            monkeypatch.setattr(groups_module, "GROUPS_MAX", 2)
+            monkeypatch.setattr(groups_module, "BUCKETS", 3)
+        self.owners: dict[str, ReceivingLink] = {}
+        """The link that each group is bound to."""
+        self.groups: dict[int, tuple[str | None, bool]] = {}
+        """Each message's group, and whether it closes that."""
+        self.names_of_groups = self.random.choice(("a", "ab", "abcdefgh"))
+        self.closes = self.random.choice((0.05, 0.3, 0.6))
+        self.eligible: dict[int, list[ReceivingLink]] = {}
+        """Those for whom a message was when it was given."""
+        self.faults: list[str] = []
+        give = choosing._Pass.give
+
+        def noted(pass_: choosing._Pass, consumer: Consumer, message: QueuedMessage) -> None:
+            self.given(consumer.link_name, number_of(message))
+            give(pass_, consumer, message)
+
+        monkeypatch.setattr(choosing._Pass, "give", noted)
+
+    def group(self) -> tuple[str | None, int | None]:
+        group = self.random.choice((None, *self.names_of_groups))
+        closes = group is not None and self.random.random() < self.closes
+        self.groups[self.posted] = group, closes
+        return group, CLOSING if closes else None
+
+    def given(self, name: str, number: int) -> None:
+        """A message is given to the link of this name."""
+        link = next(link for link in self.links if link.name == name)
+        group, closes = self.groups[number]
+        if self.kind == "buckets":  # what is new may be bound already, and closing may free nothing
+            self.owners = self.bound() | self.owners
+        self.eligible[number] = [one for one in self.links if self.is_for(one, number)]
+        if link not in self.eligible[number]:
+            self.faults.append(f"{number} of {group} is not for {name}")
+        for other in map(number_of, self.available()):
+            if self.rank(other) < self.rank(number) and self.is_for(link, other):
+                self.faults.append(f"{name} gets {number} before {other}")
+        if group is None:
+            return
+        if closes:
+            self.owners.pop(group, None)
+        else:
+            self.owners.setdefault(group, link)
+        if self.kind == "buckets":
+            bound = self.bound()
+            assert self.owners.items() <= bound.items()
+            self.owners = bound
+
+    def bound(self) -> dict[str, ReceivingLink]:
+        """The link that each group is bound to, as the queue says."""
+        groups, links = self.queue.groups, {link.name: link for link in self.links}
+        owners = {} if groups is None else {name: groups.owner(name) for name in self.names_of_groups}
+        return {name: links[owner.link_name] for name, owner in owners.items() if owner is not None}
+
+    def is_for(self, link: ReceivingLink, number: int) -> bool:
+        group, _ = self.groups[number]
+        if not super().is_for(link, number):
+            return False
+        if group is None:
+            return True
+        owner = self.owners.get(group)
+        if self.kind == "delayed" and any(
+            self.groups[number_of(one)][0] == group for one in self.queue.scheduled.values()
+        ):
+            return False
+        return owner is None or owner is link or not super().is_for(owner, number)
+
+    def detach(self) -> None:
+        super().detach()
+        self.owners = {group: owner for group, owner in self.owners.items() if owner in self.links}
+
+    def drain(self) -> None:
+        for link in self.random.sample(list(self.links), min(2, len(self.links))):
+            if link.credit:
+                link.drain_credit()
+
+    def operations(self) -> tuple[Callable[[], None], ...]:
+        return (*super().operations(), self.drain)
+
+    def step(self) -> None:
+        before = {link: len(self.client.received.get(link, [])) for link in self.links}
+        operation = self.operate()
+        self.output = self.output_since(before)
+        assert not self.faults, self.faults
+        waiting = [number_of(message) for message in self.available()]
+        for link in self.links:
+            new = [int(body) for body in self.client.bodies(link)[before.get(link, 0) :]]  # type: ignore[call-overload]
+            # Where it is paged, one that is new has to read first; where it is narrow, higher ones have no window; with
+            # small bounds, others are given something while a higher one still looks.
+            for higher in self.links if self.kind not in ("paged", "narrow", "buckets") and not self.small else ():
+                busy = self.full(higher) or self.held_back(higher, before.get(higher, 0))
+                if self.priorities[higher] > self.priorities[link] and higher.credit and not busy:
+                    assert not [number for number in new if higher in self.eligible.get(number, ())]
+            assert operation != self.drain or not link.drain or not link.credit
+            for number in waiting:
+                if self.is_for(link, number):
+                    assert link.credit == 0 or self.full(link), (link.name, number)
+
+
+KINDS = ["volatile", "durable", "delayed", "buckets", "paged", "bounded", "alike", "narrow", "at once"]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_walk_keeps_to_the_order_of_groups(
+    kind: str, small: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = GroupWalk(seed, kind, monkeypatch, small=small)
+    for _ in range(60):
+        walk.step()
+    walk.world.check_journal()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("kind", "small", "seed", "steps"),
+    [
+        ("volatile", False, 96, 60),  # a group is closed, and its owner has no room for what is behind
+        ("volatile", False, 12, 60),
+        ("at once", False, 31, 20),
+        ("narrow", True, 115, 60),  # all that an interest knew to be aside for it is for others
+        ("alike", True, 62, 60),  # an owner has something to look for
+    ],
+)
+def test_walks_of_groups_that_few_draws_take(
+    kind: str, small: bool, seed: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = GroupWalk(seed, kind, monkeypatch, small=small)
+    for _ in range(steps):
+        walk.step()
