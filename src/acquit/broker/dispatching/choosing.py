@@ -568,11 +568,13 @@ class Choosing:
             self._forget(pass_, consumer, message)
             return False
         owner = groups.owner(group)
-        if owner is not None and owner is not consumer and judged.accepted(owner.interest):
-            self._forget(pass_, consumer, message)
-            self._retain(queue, owner, group, message)
-            return False
-        return True
+        if owner is None or owner is consumer or not judged.accepted(owner.interest):
+            return True
+        if self._too_large(pass_, owner, message):
+            return True
+        self._forget(pass_, consumer, message)
+        self._retain(queue, owner, group, message)
+        return False
 
     @staticmethod
     def _forget(pass_: _Pass, consumer: Consumer, message: Message) -> None:

@@ -268,6 +268,22 @@ def test_what_is_aside_for_another_waits_for_the_owner_of_its_group() -> None:
     assert client.bodies(owner) == ["a0", "a1", "a2"]
 
 
+def test_what_is_aside_for_another_and_too_large_for_the_owner_of_its_group_does_not_wait_for_that() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    other = client.receiver("q", "other")
+    owner = client.receiver("q", "owner", selector="n < 100", max_message_size=300)
+    small, large = grouped("aa")
+    large.body = "a1" + " " * 1_000
+    client.post_all(client.sender("q"), small, large)
+    owner.grant(1)
+    world.settle()
+    other.grant(1)
+    world.settle()
+    assert (client.bodies(owner), client.bodies(other)) == (["a0"], [large.body])
+
+
 @pytest.mark.pure
 def test_who_knows_only_of_what_is_for_the_owner_of_its_group_looks_further(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers_module, "AHEAD_MAX", 8)
@@ -597,6 +613,7 @@ def test_a_random_walk_keeps_to_the_order_of_groups(
         ("volatile", False, 96, 60),  # a group is closed, and its owner has no room for what is behind
         ("volatile", False, 12, 60),
         ("at once", False, 31, 20),
+        ("at once", False, 2124, 65),  # what is aside for another is too large for the owner of its group
         ("narrow", True, 115, 60),  # all that an interest knew to be aside for it is for others
         ("alike", True, 62, 60),  # an owner has something to look for
     ],
