@@ -105,9 +105,10 @@ class Resuming:
 
     @staticmethod
     def _bind_group(message: Message, consumer: Consumer) -> None:
-        """Bind the message's group, which was held back while the delivery was suspended, to this consumer."""
+        """Bind the message's group, which was held back while the delivery was suspended, to this consumer. If the
+        message is the last of its group, that was freed before: another one of the same name may have begun."""
         queue, extra = consumer.queue, message.extra
-        if extra is None or extra.group is None or not queue.policy.message_groups:
+        if extra is None or extra.group is None or extra.closes_group or not queue.policy.message_groups:
             return
         queue.hand_out(message, extra.group, consumer)
 

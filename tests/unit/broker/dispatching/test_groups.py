@@ -16,7 +16,7 @@ from acquit.broker.dispatching.groups import CLOSING, Groups, Retained
 from acquit.broker.message import ASIDE
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.nodes.node import Queue
-from acquit.broker.options import AddressPolicy, AddressRule, BrokerOptions
+from acquit.broker.options import AddressPolicy, AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.queue import NodeState
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified
@@ -24,6 +24,7 @@ from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
 from tests.unit.broker.dispatching.test_choosing import Walk, number_of
+from tests.unit.broker.links.test_termini import resume_from
 
 
 def grouped(text: str, *, start: int = 0, durable: bool = False) -> list[Message]:
@@ -187,10 +188,9 @@ def test_the_last_of_a_group_closes_it() -> None:
     assert client.bodies(two) == ["a2", "a3", "a4"]
 
 
-def last(body: str, letter: str = "a") -> Message:
-    """A message that closes its group."""
-    properties: dict[str, object] = {"n": int(body[1:])}
-    return Message(body, group_id=letter, group_sequence=CLOSING, application_properties=properties)
+def last(body: str) -> Message:
+    """A message that closes its group, a."""
+    return Message(body, group_id="a", group_sequence=CLOSING, application_properties={"n": int(body[1:])})
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -420,6 +420,32 @@ def test_groups_that_come_and_go_leave_nothing_behind() -> None:
         if sequence:
             assert retained.take(f"{sequence}") == [message]
     assert len(retained._firsts) < 100
+
+
+def test_the_last_of_a_group_that_is_resumed_does_not_free_the_group_again() -> None:
+    """The next of that name has begun meanwhile, with another consumer."""
+    world = World(BrokerOptions(limits=BrokerLimits(terminus_kept_ms_max=60_000)))
+    client, others = world.client("first"), world.client("others")
+    sender = others.sender("q")
+    link = resume_from(client, {}, credit=1)
+    closing = last("a0")
+    closing.durable = True
+    others.post_all(sender, closing)
+    tag = client.received[link][0].tag
+    owner = others.receiver("q", "owner", credit=1)
+    others.post_all(sender, *grouped("a", start=1))
+    assert (client.bodies(link), others.bodies(owner)) == (["a0"], ["a1"])
+    client.lose()
+    world.settle()
+    again = world.client("first")
+    resume_from(again, {tag: None}, credit=1)
+    world.settle()
+    other = others.receiver("q", "other", credit=10)
+    others.post_all(sender, *grouped("a", start=2))
+    assert others.bodies(other) == [], "the group is bound to the owner"
+    owner.grant(1)
+    world.settle()
+    assert others.bodies(owner) == ["a1", "a2"]
 
 
 @pytest.mark.parametrize("seed", range(10))
