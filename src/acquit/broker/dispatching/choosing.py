@@ -100,7 +100,8 @@ class _Pass:
         """True once a consumer with room has had its share, or what is next is to be found anew: the pass ends before
         others get what is due to it."""
         self.parted = False
-        """A message was too large for somebody, who may be one of others from now on: another pass follows."""
+        """A message was too large for somebody, who may be one of others from now on, or messages went back into the
+        backlog: another pass follows."""
         self.forgot = False
         """A message is not for somebody for whom it was aside, as far as was known: another pass follows."""
         self.horizon = 0
@@ -230,7 +231,8 @@ class _Pass:
 
     def part(self) -> None:
         """End the pass, as a message was too large for somebody: in it, that message or one behind it would go to those
-        who come after this consumer, or after others of the interest that it had."""
+        who come after this consumer, or after others of the interest that it had. Or as what others may have is back in
+        the backlog, before what would be given next."""
         self.parted = self.over = True
 
     def goes_on(self) -> bool:
@@ -532,11 +534,7 @@ class Choosing:
             if extra is not None and extra.returns:
                 tell_returns(message)
             if consumer.body_bytes_max < len(message.body or b""):
-                if consumer.retained.first() is message:
-                    consumer.retained.skip()
-                    queue.free([message])
-                    pass_.part()  # it may stand before what was taken from there
-                elif consumer.interest is not interest or interest.wants.bytes_max:
+                if consumer.interest is not interest or interest.wants.bytes_max:
                     self._forget(pass_, consumer, message)
                 if self._too_large(pass_, consumer, message):
                     return
