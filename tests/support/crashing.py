@@ -203,10 +203,10 @@ class _Store:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def put(self, name: str, data: Any, **more: Any) -> None:
+    def put(self, name: str, *pieces: Any, **more: Any) -> None:
         if name.startswith("checkpoints/"):
             pass_point(self._folder, "checkpointing")
-        self._real.put(name, data, **more)
+        self._real.put(name, *pieces, **more)
         if name.startswith("data/"):
             pass_point(self._folder, "data-written")
 

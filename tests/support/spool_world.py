@@ -174,15 +174,16 @@ class _Store:
             return False  # refused by its own first try
         return files.setdefault(name, data) is data
 
-    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
+    def put(self, name: str, *pieces: bytes | memoryview, durable: bool = True) -> None:
         self._turn()
         assert name not in self._world.files
+        data = b"".join(pieces)
         if self._loses():
-            self._write_some_time(name, bytes(data))
+            self._write_some_time(name, data)
             raise SpoolError("no answer to a PUT")
-        self._world.files[name] = bytes(data)
+        self._world.files[name] = data
         if self._loses():
-            self._world.in_flight.append((name, bytes(data)))
+            self._world.in_flight.append((name, data))
 
     def get(self, name: str) -> bytes | None:
         self._turn()

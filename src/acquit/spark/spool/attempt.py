@@ -274,9 +274,8 @@ class _PartAttempt:
             self._corrupt[corrupt] = True
         if len(self._file_rows):
             self._data = f"data/{self._part.epoch}-{self._part.part}-{self.nonce}.arrow"
-            encoded = encode_batches(self.batches)
-            self._crc = crc32(encoded)
-            store.put(self._data, encoded)
+            pieces, self._crc = encode_batches(self.batches)
+            store.put(self._data, *pieces)
 
     def decide(self, state: LogState, store: SpoolStore, now_ms: Callable[[], int]) -> Publication | None:
         """The entry to append in the light of `state`; None when the part is decided, by us or by another."""

@@ -8,26 +8,57 @@ writer learned that another part already had them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
 
 import pyarrow as pa
 
 from acquit.spark.spool.entries import Span
 
 
-def encode_batches(batches: Sequence[pa.RecordBatch]) -> memoryview:
+class EncodedFile(NamedTuple):
+    """A data file that is about to be written: its bytes, most of which lie in the batches that it was made of."""
+
+    pieces: Sequence[memoryview]
+    crc: int
+    """CRC-32 of all pieces together."""
+
+
+def encode_batches(batches: Sequence[pa.RecordBatch]) -> EncodedFile:
     """The file. `batches` has at least one, all of one schema."""
-    measure = pa.MockOutputStream()
-    _write(batches, measure)
-    # A buffer that grows would be copied each time that it does.
-    buffer = pa.allocate_buffer(measure.size())
-    _write(batches, pa.FixedSizeBufferWriter(buffer))
-    return memoryview(buffer)
-
-
-def _write(batches: Sequence[pa.RecordBatch], sink: pa.NativeFile) -> None:
-    with pa.ipc.new_file(sink, batches[0].schema) as writer:
+    collector = _Collector()
+    with pa.ipc.new_file(pa.PythonFile(collector, mode="w"), batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
+    return EncodedFile(collector.pieces, collector.crc)
+
+
+class _Collector:
+    """A file, as Arrow wants one, that keeps what it is given in place of copying it: memory of the size of a part,
+    touched for the first time, costs more than all else that is done to write it."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.pieces: list[memoryview] = []
+        self.crc = 0
+        self._size = 0
+
+    def write(self, piece: pa.Buffer | bytes) -> int:
+        view = memoryview(piece)
+        self.pieces.append(view)
+        self.crc = crc32(view, self.crc)
+        self._size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Do nothing: Arrow calls it."""
+
+    def close(self) -> None:
+        """Do nothing, as above."""
 
 
 def decode_batches(data: memoryview) -> list[pa.RecordBatch]:

@@ -77,14 +77,15 @@ class ObjectStore:
                     ) from error
         return True
 
-    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
-        if len(data) > OBJECT_BYTES_MAX:
+    def put(self, name: str, *pieces: bytes | memoryview, durable: bool = True) -> None:
+        size = sum(map(len, pieces))
+        if size > OBJECT_BYTES_MAX:
             raise SpoolError(
-                f"spool {self._url}: {name} has {len(data)} bytes, and an object holds {OBJECT_BYTES_MAX}: use a "
+                f"spool {self._url}: {name} has {size} bytes, and an object holds {OBJECT_BYTES_MAX}: use a "
                 "smaller maxBytesPerBatch, or more parts"
             )
         with self._explained("write", name):
-            self._put(name, bytes(data), mode="overwrite")
+            self._put(name, b"".join(pieces), mode="overwrite")
 
     def get(self, name: str) -> bytes | None:
         return self._read(name, requests_max=1)

@@ -48,8 +48,9 @@ class SpoolStore(Protocol):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Create `name` with `data`, durably, unless it exists. False when it exists; StoreDoubt when unknown."""
 
-    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
-        """Create `name`, which the caller made unique. Durable on return unless told otherwise."""
+    def put(self, name: str, *pieces: bytes | memoryview, durable: bool = True) -> None:
+        """Create `name`, which the caller made unique, with these pieces, one behind the other. Durable on return
+        unless told otherwise."""
 
     def get(self, name: str) -> bytes | None:
         """The content of `name`, or None when there is no such file."""
@@ -102,10 +103,10 @@ class FolderStore:
             sync(path.parent)
         return created
 
-    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
+    def put(self, name: str, *pieces: bytes | memoryview, durable: bool = True) -> None:
         path = self._path(name)
         with self._explained("write", name):
-            temporary = self._write_temporary(path, data, durable=durable)
+            temporary = self._write_temporary(path, *pieces, durable=durable)
             temporary.rename(path)
             if durable:
                 sync(path.parent)
@@ -159,13 +160,12 @@ class FolderStore:
             self._folders.add(folder)
         return path
 
-    def _write_temporary(self, path: Path, data: bytes | memoryview, *, durable: bool) -> Path:
+    def _write_temporary(self, path: Path, *pieces: bytes | memoryview, durable: bool) -> Path:
         temporary = path.with_name(f"{path.name}.{uuid4().hex}{TEMPORARY_SUFFIX}")
         try:
-            with temporary.open("xb", buffering=0) as file:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[file.write(rest) :]
+            with temporary.open("xb") as file:  # large pieces pass its buffer by
+                file.writelines(pieces)
+                file.flush()
                 if durable:
                     os.fsync(file.fileno())
         except BaseException:

@@ -42,7 +42,7 @@ def test_what_is_not_there(store: ObjectStore) -> None:
 
 
 def test_files_are_read_and_listed_as_they_are_now(store: ObjectStore) -> None:
-    store.put("data/1", memoryview(b"abc"))
+    store.put("data/1", memoryview(b"a"), b"bc")
     store.put("data/empty", b"", durable=False)
     view, empty = store.view("data/1"), store.view("data/empty")
     assert view is not None and bytes(view) == b"abc" and view.readonly
@@ -149,7 +149,7 @@ def test_a_store_that_lists_late_is_found_out(store: ObjectStore, monkeypatch: p
 def test_what_no_object_holds_is_refused_before_it_is_sent(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "OBJECT_BYTES_MAX", 3)
     with pytest.raises(SpoolError, match="data/1 has 4 bytes, and an object holds 3: use a smaller maxBytesPerBatch"):
-        store.put("data/1", b"four")
+        store.put("data/1", b"fo", b"ur")
 
 
 def test_every_message_is_a_row_once_though_answers_are_lost_all_the_time(

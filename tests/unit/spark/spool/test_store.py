@@ -33,7 +33,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 def test_large_files_are_mapped(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    store.put("data/x", memoryview(b"abc"))
+    store.put("data/x", memoryview(b"a"), b"", b"bc")
     store.put("data/empty", b"")
     view, empty = store.view("data/x"), store.view("data/empty")
     assert view is not None and bytes(view) == b"abc" and view.readonly
