@@ -104,7 +104,7 @@ def test_a_spool(tmp_path: Path, module: ModuleType, use_it: Callable[[FolderSto
     (tmp_path / "data").mkdir(exist_ok=True)
     (tmp_path / "data" / "of-the-future").touch()
     before = spool_content(tmp_path)
-    with pytest.raises(SpoolVersionUnsupported, match="spool format 9; this version of acquit reads format 1"):
+    with pytest.raises(SpoolVersionUnsupported, match="spool format 9; this version of acquit reads format"):
         use_it(store)
     assert spool_content(tmp_path) == before
 

@@ -29,10 +29,12 @@ def posting(
     return payload[:-4] + b"\xa0\x77" + payload[-2:] if damaged else payload
 
 
-def plain(sequence: int, body: bytes = b"", *, message_id: str | None = None) -> bytes:
+def plain(
+    sequence: int, body: bytes = b"", *, message_id: str | None = None, posted_ms: int = 1_700_000_000_000
+) -> bytes:
     """One as our broker hands out most of them, which is read the short way (`spark.plain`)."""
     message = Message(body or f"m{sequence}".encode(), message_id=message_id or f"id-{sequence}")
-    return make_body(scan_sections(message.encode()), sequence, 1_700_000_000_000)
+    return make_body(scan_sections(message.encode()), sequence, posted_ms)
 
 
 def part(epoch: int = 1, number: int = 0, **changes: object) -> Part:

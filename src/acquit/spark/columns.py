@@ -36,9 +36,19 @@ from acquit.protocol.sections import PropertyIndex, Sections, map_value
 from acquit.spark.alike import batch_like, holds
 from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
 from acquit.spark.options import FORMAT_NAME
-from acquit.spark.parsing import NoColumnHoldsIt, ParsedRow, ReadMessage, corrupt_row, parse, read_message, try_to
+from acquit.spark.parsing import (
+    NoColumnHoldsIt,
+    ParsedRow,
+    ReadMessage,
+    corrupt_row,
+    parse,
+    posting_time,
+    read_message,
+    try_to,
+)
 from acquit.spark.plain import Mask, identify_named, identify_posted, read_lot
 from acquit.spark.spool.drain import Identified, Rows
+from acquit.spark.spool.identities import Content
 
 _TEXT: Final = pa.string()
 _TIME: Final = pa.timestamp("us", "UTC")
@@ -173,8 +183,9 @@ class MessageColumns:
 
         A field that the user names says which messages are one, whoever posted them and however often: a producer that
         posts again what was in doubt has one row, though its message has another id and another time by then: their
-        bodies are compared, and nothing else of them. The broker's sequence names each posting. The message-id, where
-        nobody said so, is believed less: two deliveries on one unbroken link are two messages. Fields identify within
+        bodies are compared, and nothing else of them. The broker's sequence names each posting: that it is one, and no
+        other of a broker that gave its sequences twice, the time of the posting tells. The message-id, where nobody
+        said so, is believed less: two deliveries on one unbroken link are two messages. Fields identify within
         one queue: the copies of a topic's message in two subscriptions are two messages. Never raises.
         """
         if self.identity_field is not None:
@@ -227,21 +238,29 @@ class MessageColumns:
                 identified = self.identify([whole_message(row) for row in kept], broker)
                 yield from self.select(self.rows(identified.messages, broker).batches, schema)
 
+    def bare(self, message: object, broker_id: UUID | None) -> bytes:
+        """Return the bare message, and with it what is behind it where that is damaged."""
+        if isinstance(message, bytes):
+            message = read_message(message, broker_id)
+        assert isinstance(message, ReadMessage)
+        return message.payload[message.sections.bounds[s.PROPERTIES] : _content_end(message)]
+
     def _identify(
         self, payload: bytes, broker_id: UUID | None
-    ) -> tuple[bytes | None, bool, bytes | memoryview, int | None, object]:
+    ) -> tuple[bytes | None, bool, Content, int | None, object]:
         """The columns of `Identified`, of one message, the long way."""
         message = read_message(payload, broker_id)
         sections, sequence = message.sections, message.sequence
-        # What is damaged goes to the end: where a section would have ended nobody knows.
-        end = sections.bounds[s.FOOTER] if message.damage is None else len(payload)
+        end = _content_end(message)
         if self.identity_field is not None:
             key = self._field_key(self.identity_field, sections)
             if key is not None:
                 return key, True, payload[sections.bounds[s.BODY] : end], sequence, message
         bare = payload[sections.bounds[s.PROPERTIES] : end]
         if broker_id is not None and sequence is not None:
-            return _sequence_key(broker_id) + sequence.to_bytes(8, "big"), True, bare, sequence, message
+            posted_ms = try_to(lambda: posting_time(sections))
+            content: Content = bare if posted_ms is None else posted_ms
+            return _sequence_key(broker_id) + sequence.to_bytes(8, "big"), True, content, sequence, message
         return self._field_key("message-id", sections), False, bare, sequence, message
 
     def _batch(
@@ -300,6 +319,12 @@ class MessageColumns:
 
     def _field_prefix(self, field: str) -> bytes:
         return f"f{field}\0{self.address}\0".encode()
+
+
+def _content_end(message: ReadMessage) -> int:
+    """Return where the bare message ends. What is damaged goes to the end: where a section would have ended nobody
+    knows."""
+    return message.sections.bounds[s.FOOTER] if message.damage is None else len(message.payload)
 
 
 def schema_ddl(body_as: BodyAs = BodyAs.BYTES, body_schema: str | None = None) -> str:

@@ -301,6 +301,17 @@ def _sequence(sections: Sections) -> int | None:
     return value if isinstance(value, int) and type(value) is not bool and 0 < value <= _INT64_MAX else None
 
 
+def posting_time(sections: Sections) -> int | None:
+    """Return when the broker says that it took the message, in milliseconds. None where it does not say so: then a
+    posting has no content but itself. Raises DecodeError."""
+    bounds = sections.bounds
+    match = _OWN_SECTION.fullmatch(sections.payload, bounds[s.MESSAGE_ANNOTATIONS], bounds[s.MESSAGE_ANNOTATIONS + 1])
+    if match is not None:
+        return int.from_bytes(match[2], "big", signed=True)
+    value = map_value(sections.message_annotations, POSTED_AT)
+    return int(value) if isinstance(value, Timestamp) else None
+
+
 def _sequence_column(value: object) -> int | None:
     if value is None:
         return None

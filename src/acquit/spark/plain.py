@@ -493,11 +493,12 @@ def identify_posted(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mas
     """Return which messages of an acquit broker are plain, and their identities, by its sequence; those of other
     messages are not true."""
     lot = read_lot(payloads)
-    sequence = lot.parts["sequence"]
+    sequence, posted_at = lot.parts["sequence"], lot.parts["posted_at"]
     sequence_at = (sequence.start - lot.starts).tolist()
     keys = [sequence_key + payload[at : at + 8] for payload, at in zip(payloads, sequence_at, strict=True)]
-    sequences = lot.numbers(sequence, np.arange(len(payloads))).tolist()
-    return lot.plain, Identified([*keys], [True] * len(payloads), [*lot.bare()], sequences, [*payloads])
+    every = np.arange(len(payloads))
+    sequences, times = lot.numbers(sequence, every).tolist(), lot.numbers(posted_at, every).tolist()
+    return lot.plain, Identified([*keys], [True] * len(payloads), times, sequences, [*payloads])
 
 
 def identify_named(payloads: Sequence[bytes], id_key: bytes) -> tuple[Mask, Identified]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 from zlib import crc32
@@ -159,18 +160,25 @@ class _Drained:
         self.named: list[bool] = []
         """True for each message that has an identity."""
         self.names_posting: list[bool] = []
+        self.keys: list[bytes | None] = []
+        self.timed: list[bool] = []
+        """True for each message whose content is the time of its posting."""
         self._identities: list[Identities] = []
 
     def add(self, received: Sequence[DrainedDelivery], identified: Identified, rows: Sequence[int]) -> None:
         """Add these rows of what was received."""
-        keys, contents = identified.keys, identified.contents
-        named = [keys[row] is not None for row in rows]
-        found = [(key, contents[row]) for row in rows if (key := keys[row]) is not None]
-        self.received += [received[row] for row in rows]
-        self.messages += [identified.messages[row] for row in rows]
+        if len(rows) < len(received):
+            received = [received[row] for row in rows]
+            identified = identified.take(rows)
+        named = [key is not None for key in identified.keys]
+        self.received += received
+        self.messages += identified.messages
         self.named += named
-        self.names_posting += [identified.names_posting[row] for row in rows]
-        self._identities.append(Identities.of([key for key, _ in found], [content for _, content in found]))
+        self.names_posting += identified.names_posting
+        self.keys += identified.keys
+        self.timed += [type(content) is int for content in identified.contents]
+        keys = [key for key in identified.keys if key is not None]
+        self._identities.append(Identities.of(keys, [*compress(identified.contents, named)]))
 
     def identities(self) -> Identities:
         """Return the identities of the messages that have one."""
@@ -251,6 +259,12 @@ class _PartAttempt:
             return
         self._seen_slot = state.next_slot
         self._recorded[self._named], self._conflict[self._named] = state.outcomes(self._identities)
+        # The number of a posting with another content: an entry of the first format, or another posting indeed.
+        rows = np.flatnonzero(self._conflict & np.array(self._drained.timed, np.bool_))
+        if len(rows):
+            keys = [key for row in rows.tolist() if (key := self._drained.keys[row]) is not None]
+            bare = [self._reader.bare(self._drained.messages[row], self._broker_id) for row in rows.tolist()]
+            self._recorded[rows], self._conflict[rows] = state.outcomes(Identities.of(keys, bare))
 
     def make_rows(self, store: SpoolStore) -> None:
         """Rows of the new messages, in a data file of our own."""

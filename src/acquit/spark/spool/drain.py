@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from acquit.spark.spool.identities import Outcome
+from acquit.spark.spool.identities import Content, Outcome
 
 
 class DrainedDelivery(Protocol):
@@ -56,19 +56,29 @@ class Identified(NamedTuple):
     names_posting: list[bool]
     """True if the identity is given by the broker for each posting, or by a field that the user names. Else two
     deliveries on one unbroken link are two messages with one id."""
-    contents: list[bytes | memoryview]
-    """Content that two deliveries of one message must share, too: the bare message (3.2), or the body alone where the
-    identity is by a field that the user names."""
+    contents: list[Content]
+    """Content that two deliveries of one message must share, too: the time of the posting, where an acquit broker has
+    numbered it; else the bare message (3.2), or the body alone where the identity is by a field that the user names."""
     sequences: list[int | None]
     """The broker's, where `broker_id` is known."""
     messages: list[object]
     """Form in which the reader keeps each message until rows are made."""
 
     @classmethod
-    def of(cls, each: Iterable[tuple[bytes | None, bool, bytes | memoryview, int | None, object]]) -> Identified:
+    def of(cls, each: Iterable[tuple[bytes | None, bool, Content, int | None, object]]) -> Identified:
         """Return the columns of these messages."""
         columns = [list(column) for column in zip(*each, strict=True)]
         return cls(*columns) if columns else cls([], [], [], [], [])
+
+    def take(self, rows: Sequence[int]) -> Identified:
+        """Return the columns of these messages."""
+        return Identified(
+            [self.keys[row] for row in rows],
+            [self.names_posting[row] for row in rows],
+            [self.contents[row] for row in rows],
+            [self.sequences[row] for row in rows],
+            [self.messages[row] for row in rows],
+        )
 
     @classmethod
     def join(cls, parts: Iterable[Identified]) -> Identified:
@@ -94,3 +104,7 @@ class MessageReader(Protocol):
 
     def rows(self, messages: Sequence[object], broker_id: UUID | None) -> Rows:
         """Return the rows of messages that `identify` gave. Never raises."""
+
+    def bare(self, message: object, broker_id: UUID | None) -> bytes:
+        """Return the bare message of one that `identify` gave: the content of every message in the first format of
+        the log. Never raises."""

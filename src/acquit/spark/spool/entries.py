@@ -8,7 +8,8 @@ floor         epochs up to here are finished: they are never drained or replayed
 checkpoint    everything the log said before this entry, summed up; entries before it may be deleted
 
 Every entry carries the nonce of who wrote it, so that a writer can recognise its own. The format number is in every
-entry; another number is refused, naming the file.
+entry; one that is not known is refused, naming the file. In the first format the content of each message was the bare
+message (`identities`): whoever took that for what is written now would take a message that comes again for another one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Final, TypeAlias, cast
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, SpoolDamaged, SpoolVersionUnsupported
 from acquit.spark.spool.identities import BYTES_EACH, NONE, Identities
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_READ: Final = (1, 2)
 _DIGEST_BYTES: Final = 32
 
 Span: TypeAlias = tuple[int, int]
@@ -152,9 +154,9 @@ def decode_entry(data: bytes, place: str) -> Entry:
         found, count = fields.pop("format"), fields.pop("identities")
         if fields.pop("acquit") != "spool":
             raise ValueError("of something else")
-        if found != FORMAT:
+        if found not in _READ:
             raise SpoolVersionUnsupported(
-                f"{place}: spool format {found}; this version of acquit reads format {FORMAT}"
+                f"{place}: spool format {found}; this version of acquit reads formats {' and '.join(map(str, _READ))}"
             )
         kind = _KINDS[fields.pop("kind")]
         if kind is FloorRaised:

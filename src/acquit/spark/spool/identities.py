@@ -5,7 +5,8 @@ message leaves two fingerprints:
 
 - `match`, 128 bits of SHA-256 over the identity and the SHA-256 of the content (`drain.Identified`): equal means
   "this very message again". It alone decides, and 128 bits make a false "again", which would lose a message, out of
-  the question.
+  the question. A posting that an acquit broker has numbered has the time of the posting for its content: its match is
+  128 bits of the digest of the identity, combined with that time, so that nothing else of the message is digested.
 - `identity`, 64 bits over the identity alone: equal while `match` differs means "the same id with other content". Both
   messages are kept and the case is counted, so a collision of 64 bits only miscounts.
 
@@ -29,6 +30,9 @@ from numpy.typing import NDArray
 U64: TypeAlias = NDArray[np.uint64]
 U8: TypeAlias = NDArray[np.uint8]
 Mask: TypeAlias = NDArray[np.bool_]
+
+Content: TypeAlias = bytes | memoryview | int
+"""Content of a message: bytes, or the time of a posting in milliseconds, as its broker says it in 64 bits."""
 
 BYTES_EACH: Final = 25
 _U64: Final = np.dtype("<u8")
@@ -62,12 +66,19 @@ class Identities:
         return len(self.identity)
 
     @classmethod
-    def of(cls, keys: Sequence[bytes], contents: Sequence[bytes | memoryview]) -> Self:
+    def of(cls, keys: Sequence[bytes], contents: Sequence[Content]) -> Self:
         """The fingerprints of messages by their identities, which are unambiguous bytes, and contents; all accepted.
         In the order given: look-ups answer in this order. Sort before encoding."""
-        identity = _digests(sha256(key) for key in keys)
-        match = _digests(sha256(key + sha256(one).digest()) for key, one in zip(keys, contents, strict=True))
-        return cls(identity[0], match[0], match[1], np.full(len(keys), Outcome.ACCEPTED, np.uint8))
+        identity, low, high, _ = _digests(sha256(key) for key in keys)
+        times = np.array([one if type(one) is int else 0 for one in contents], np.int64)
+        high = high ^ times.view(np.uint64)
+        rows = [row for row, one in enumerate(contents) if type(one) is not int]
+        if rows:
+            whole = ((keys[row], sha256(contents[row]).digest()) for row in rows)  # type: ignore[arg-type]  # no number
+            digests = _digests(sha256(key + digest) for key, digest in whole)
+            low = low.copy()
+            low[rows], high[rows] = digests[0], digests[1]
+        return cls(identity, low, high, np.full(len(keys), Outcome.ACCEPTED, np.uint8))
 
     @classmethod
     def decode(cls, data: bytes | memoryview, count: int) -> Self:

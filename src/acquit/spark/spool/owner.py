@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, SpoolDamaged, SpoolOwned, SpoolVersionUnsupported
-from acquit.spark.spool.entries import FORMAT
 from acquit.spark.spool.store import SpoolStore, StoreDoubt
 
+FORMAT = 1
 OWNER = "owner"
 SOURCE = "source"
 

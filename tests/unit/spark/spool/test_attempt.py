@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
+from acquit.protocol.message import Message
+from acquit.protocol.types import Timestamp, ULong
 from acquit.spark.columns import MessageColumns
-from acquit.spark.spool import DrainedDelivery, FolderStore, MissingIdentity, Outcome, Poison, Result, Spool
+from acquit.spark.spool import (
+    DrainedDelivery,
+    FolderStore,
+    Identified,
+    MissingIdentity,
+    Outcome,
+    Poison,
+    Result,
+    RetentionOptions,
+    Spool,
+    entries,
+)
 from acquit.spark.spool import attempt as attempt_module
 from tests.support.queue_double import DrainDouble, QueueDouble, bodies, part, plain, posting
 
@@ -86,6 +100,45 @@ def test_what_was_posted_twice_under_the_named_field_is_one_row(spool: Spool, at
     totals = spool.status().totals
     assert found == [b"same", b"other"] and set(queue.outcomes().values()) == {Outcome.ACCEPTED}
     assert (totals.rows, totals.set_aside, totals.conflicts, len(queue.settled)) == (2, 1, 1, 3)
+
+
+@pytest.mark.promise("epochs")
+def test_a_number_that_a_broker_gives_again_is_another_message(spool: Spool) -> None:
+    """As of a copy of its folder that nobody said was one."""
+    queue = QueueDouble(plain(1), plain(2))
+    spool.take(part(), queue.attach, READER)
+    queue.post(plain(1), plain(2, b"other", posted_ms=1_700_000_000_001))
+    result = spool.take(part(2), queue.attach, READER)
+    assert bodies(result) == [b"other"]
+    assert (result.publication.totals.conflicts, result.publication.totals.set_aside) == (1, 1)
+
+
+class FirstReader(MessageColumns):
+    """What was there when the log had its first format."""
+
+    def identify(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Identified:
+        found = super().identify(payloads, broker_id)
+        return found._replace(contents=[self.bare(message, broker_id) for message in found.messages])
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_messages_that_a_spool_of_the_first_format_has_are_recognised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: bool
+) -> None:
+    options = RetentionOptions(checkpoint_entries=1 if checkpoint else 100)
+    spool = Spool(FolderStore(tmp_path / "spool"), options)
+    odd = Message(b"m3", annotations={"x-opt-acquit-sequence": ULong(3), "x-opt-acquit-posted-at": Timestamp(5)})
+    taken = [plain(1), plain(2), odd.encode(), odd.encode()[:-1], posting(4)]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(entries, "FORMAT", 1)
+        queue = QueueDouble(*taken)
+        rows = len(bodies(spool.take(part(), queue.attach, FirstReader("queue"))))
+        spool.finish(1)
+    queue.post(*taken, plain(5))
+    result = Spool(FolderStore(tmp_path / "spool"), options).take(part(2), queue.attach, READER)
+    assert bodies(result) == [b"m5"]
+    totals = result.publication.totals
+    assert (rows, totals.set_aside, totals.conflicts) == (5, 5, 0)
 
 
 @pytest.mark.promise("epochs")

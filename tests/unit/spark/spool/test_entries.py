@@ -69,8 +69,9 @@ def test_every_altered_byte_is_noticed() -> None:
 def test_another_format_is_refused_by_its_number() -> None:
     from hashlib import sha256
 
-    body = encode_entry(FloorRaised(floor=1, nonce="n"))[:-32].replace(b'"format":1', b'"format":2')
-    with pytest.raises(SpoolVersionUnsupported, match="log/1: spool format 2; this version of acquit reads format 1"):
+    body = encode_entry(FloorRaised(floor=1, nonce="n"))[:-32].replace(b'"format":2', b'"format":3')
+    expected = "log/1: spool format 3; this version of acquit reads formats 1 and 2"
+    with pytest.raises(SpoolVersionUnsupported, match=expected):
         decode_entry(body + sha256(body).digest(), "log/1")
 
 

@@ -41,6 +41,15 @@ def test_what_a_fingerprint_is() -> None:
         assert match == sha256(key + sha256(bare).digest()).digest()[:16]
 
 
+def test_the_time_of_a_posting_is_its_content() -> None:
+    for time in (1_700_000_000_000, 0, -1):
+        found = Identities.of([b"id", b"other"], [time, b"content"])
+        digest = sha256(b"id").digest()
+        assert (found.identity[0].tobytes(), found.match_low[0].tobytes()) == (digest[:8], digest[8:16])
+        assert found.match_high[0] == int.from_bytes(digest[16:24], "little") ^ (time & (1 << 64) - 1)
+        assert found.take(np.array([1])).encode() == Identities.of([b"other"], [b"content"]).encode()
+
+
 @pytest.mark.promise("epochs")
 def test_content_and_identity_both_count() -> None:
     known = Identities.of([b"id"], [b"content"]).sort()
