@@ -41,6 +41,8 @@ BROKER: Final = UUID(int=1)
 NOW_MS: Final = 1_800_000_000_000
 LINE: Final = pa.struct([("sku", pa.string()), ("count", pa.int32()), ("price", pa.float64())])
 ORDER: Final = pa.struct([("id", pa.int64()), ("customer", pa.string()), ("lines", pa.list_(LINE))])
+ORDER_DDL: Final = "id BIGINT, customer STRING, lines ARRAY<STRUCT<sku: STRING, count: INT, price: DOUBLE>>"
+"""The same as the option `bodySchema`."""
 LINE_BYTES: Final = 45
 
 Make = Callable[[int, bytes], Message]

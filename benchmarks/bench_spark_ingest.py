@@ -1,9 +1,11 @@
 """From a queue into a Delta table: `acquit pipeline ingest`, the job that one writes by hand, and Spark's Kafka source.
 
     python benchmarks/bench_spark_ingest.py [--short] [--messages N] [--rounds N] [--size BYTES] [--cpus N]
+                                             [--like KIND]
 
-Three jobs take the same number of durable messages, with bodies of random bytes, out of a broker on the same machine
-into a Delta table, each with Spark in `local[cpus]`, and take turns, round by round:
+Three jobs take the same number of durable messages out of a broker on the same machine into a Delta table, each with
+Spark in `local[cpus]`, and take turns, round by round. The messages carry an id and random bytes, or what `--like` says
+(the kinds of `bench_columns.py`); Kafka's have the id and the same body, and nobody reads what JSON they are.
 
 *acquit ingest* reads our broker (`acquit serve`) through the source `acquit`, exactly once.
 
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import statistics
 import sys
 import tempfile
@@ -41,6 +44,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from acquit.spark.delta import DeltaAppender, WrittenFile
 from acquit.spark.files import sync
 from acquit.spark.ingest import IngestOptions, IngestProgress, ingest
+from bench_columns import KINDS, ORDER_DDL
 from kafka_peer import PeerMissing, kafka, source_jars
 from spark_support import Measured, arguments, bind, body, broker, costs, post, session_of, spread, timed
 
@@ -62,8 +66,9 @@ Job = Callable[[Path, str, int], Measured]
 class Jobs:
     """The jobs, over what they all need."""
 
-    def __init__(self, spark: SparkSession, url: str, broker_pid: int, *, parts: int, batch: int) -> None:
+    def __init__(self, spark: SparkSession, url: str, broker_pid: int, *, parts: int, batch: int, like: str) -> None:
         self.spark = spark
+        self.make, self.decoder = KINDS[like]
         self.url = url
         self.parts = parts
         self.batch = batch
@@ -82,7 +87,8 @@ class Jobs:
                 "maxMessagesPerBatch": str(self.batch),
                 "maxBytesPerBatch": "1g",
                 "drainTimeout": "20s",
-            },
+            }
+            | ({} if self.decoder is None else {"bodyAs": "json", "bodySchema": ORDER_DDL}),
         )
         with timed(count, self.named) as measured:
 
@@ -155,14 +161,15 @@ class Jobs:
 
     def fill_queue(self, queue: str, count: int, size: int) -> None:
         """For ours and the hand-written one."""
-        post(self.url, queue, count, size)
+        post(self.url, queue, count, size, self.make)
 
     def fill_topic(self, topic: str, count: int, size: int) -> None:
         """For Kafka's, through Spark's sink."""
         step = 50_000
         for start in range(0, count, step):
             numbers = range(start, min(count, start + step))
-            rows = pa.table({"key": [b"id-%d" % n for n in numbers], "value": [body(n, size) for n in numbers]})
+            bodies = [bytes(self.make(n, body(n, size)).body) for n in numbers]  # type: ignore[arg-type]  # all bytes
+            rows = pa.table({"key": [b"id-%d" % n for n in numbers], "value": bodies})
             writer = self.spark.createDataFrame(rows).repartition(self.parts).write.format("kafka")
             writer.option("kafka.bootstrap.servers", self.bootstrap).option("topic", topic).save()
 
@@ -172,9 +179,12 @@ def main() -> int:
     parser = arguments(__doc__ or "", messages=500_000, short=20_000)
     parser.add_argument("--parts", type=int, default=2)
     parser.add_argument("--batch", type=int, default=100_000, help="messages in a batch, at most")
+    parser.add_argument("--like", metavar="KIND", choices=KINDS, default="id only", help=", ".join(KINDS))
     parser.add_argument("--only", metavar="TEXT", default="", help="only jobs with this in their names")
     given = parser.parse_args()
     count, rounds = (20_000, 1) if given.short else (given.messages, given.rounds)
+    # What is installed has its bytecode. Each Python process of Spark's would compile all that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     cpus = bind(given.cpus)
     numbers = itertools.count()
     runs: dict[str, list[Measured]] = {}
@@ -191,7 +201,7 @@ def main() -> int:
                 jars = []
         spark = session_of(cpus, jars=jars)
         stack.callback(spark.stop)
-        jobs = Jobs(spark, url, pid, parts=given.parts, batch=given.batch)
+        jobs = Jobs(spark, url, pid, parts=given.parts, batch=given.batch, like=given.like)
         contests: dict[str, tuple[Job, Callable[[str, int, int], None], int]] = {
             "acquit ingest": (jobs.ingest, jobs.fill_queue, 1)
         }
@@ -211,7 +221,7 @@ def main() -> int:
                 assert DeltaTable(root / place).to_pyarrow_dataset().count_rows() == amount, "rows were lost or doubled"
                 if round_:
                     runs.setdefault(name, []).append(measured)
-    print(f"{count:,} messages of {given.size} bytes, rounds: {rounds}, {cpus} CPUs: median and range of messages/s")
+    print(f"{count:,} messages, {given.like}, of {given.size} bytes, rounds: {rounds}, {cpus} CPUs: median and range")
     for name, measureds in runs.items():
         print(f"{name:26} whole  {spread([one.whole for one in measureds])}")
         print(f"{'':26} steady {spread([one.steady for one in measureds])}")

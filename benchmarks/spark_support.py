@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,12 +50,17 @@ def broker(data: Path) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def post(url: str, address: str, count: int, size: int) -> None:
-    """Durable messages with a message-id each."""
+def with_id(number: int, content: bytes) -> Message:
+    """A durable message with a message-id."""
+    return Message(content, message_id=f"id-{number}", durable=True)
+
+
+def post(url: str, address: str, count: int, size: int, make: Callable[[int, bytes], Message] = with_id) -> None:
+    """Messages of `make`, which is given their numbers and bodies."""
     with acquit.connect(url) as connection, connection.session() as session:
         sender = session.sender(address)
         for number in range(count):
-            sender.send(Message(body(number, size), message_id=f"id-{number}", durable=True), wait=False)
+            sender.send(make(number, body(number, size)), wait=False)
         sender.flush()
 
 
