@@ -81,7 +81,8 @@ CRASHES: Final = "ACQUIT_TEST_CRASHES"
 
 SITE: Final = Path(__file__).with_name("crash_site")
 ROOT: Final = Path(__file__).resolve().parents[2]
-PYTHONPATH: Final = f"{SITE}{os.pathsep}{ROOT}"
+PYTHONPATH: Final = os.pathsep.join(map(str, (SITE, ROOT / "src", ROOT)))
+"""With `src`, as what is installed may be another working tree."""
 
 
 def folder_of(work: Path) -> Path:
