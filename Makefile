@@ -22,7 +22,7 @@ demo: ## messages, kills, a Spark table, and a balance sheet: about 2 minutes af
 	@$(BIN)/acquit demo --spark
 	@echo "(Here the command acquit is $(BIN)/acquit.)"
 
-test: ## unit, property and simulation tests, warnings as errors (under 8 minutes on 2 cores)
+test: ## unit, property and simulation tests, warnings as errors (under 10 minutes on 2 cores)
 	@tools/environment.sh dev spark
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
