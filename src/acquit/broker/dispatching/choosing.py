@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
 from acquit.broker.dispatching.consumers import AHEAD_MAX
 from acquit.broker.dispatching.groups import Groups
+from acquit.broker.dispatching.sending import FRAME_HEAD_MAX
 from acquit.broker.dispatching.succession import notice_size, specialise
 from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
 from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, Message
@@ -50,9 +51,6 @@ LOOKS_MAX: Final = 256
 
 _STEP_MIN: Final = 16
 """Messages that a turn places, however many interests judge them."""
-_FRAME_HEAD_MAX: Final = 128
-"""Octets of a transfer besides the body, at most: the frame's head, the performative, and the header we write."""
-
 assert READ_AHEAD_MESSAGES <= AHEAD_MAX // 2, "an interest that cannot remember all it looks at together looks for ever"
 
 
@@ -171,7 +169,7 @@ class _Pass:
         link, body, sending = consumer.link, message.body, self._sending
         session = link.session
         assert body is not None
-        large = len(body) > session.connection.frame_size_max - _FRAME_HEAD_MAX
+        large = len(body) > session.connection.frame_size_max - FRAME_HEAD_MAX
         messages = self._unsent.get(consumer)
         if messages is None:
             messages = self._unsent[consumer] = []
@@ -434,7 +432,7 @@ class Choosing:
         if groups is None:
             groups = queue.groups = Groups()
         if group in queue.blocked_groups:
-            groups.parked.setdefault(group, []).append(message)
+            groups.parked.setdefault(group, {})[message.sequence] = message
             queue.aside.add(message)
             self._let_go(queue, message)
             return True
@@ -562,7 +560,7 @@ class Choosing:
         if groups is None:
             groups = queue.groups = Groups()
         if group in queue.blocked_groups:
-            groups.parked.setdefault(group, []).append(message)
+            groups.parked.setdefault(group, {})[message.sequence] = message
             self._forget(pass_, consumer, message)
             return False
         owner = groups.owner(group)

@@ -250,7 +250,7 @@ class ServedQueue(QueueBase):
         """Let go what is parked of a group: no message of it waits for another attempt any more."""
         if self.groups is None:
             return
-        self.free(self.groups.parked.pop(group, []))
+        self.free(list(self.groups.parked.pop(group, {}).values()))
 
     def free(self, messages: list[Message]) -> bool:
         """Put messages that were set aside back into the backlog, for anybody. True if any was still aside."""
@@ -262,10 +262,22 @@ class ServedQueue(QueueBase):
     def hand_out(self, message: Message, group: str, consumer: Consumer) -> bool:
         """Bind the group of a message, which is not aside any more, to the consumer that gets it. If it is the group's
         last, free the group instead: what is retained of it is anybody's. True if there was any."""
-        if self.groups is None:
-            self.groups = Groups()
-        owner = self.groups.hand_out(message, consumer)
-        return owner is not None and self.free(owner.retained.take(group))
+        groups = self.groups
+        if groups is None:
+            groups = self.groups = Groups()
+        extra = message.extra
+        if extra is None or not extra.closes_group:
+            if groups.owner(group) is None:
+                groups.bind(group, consumer)
+            return False
+        owner = groups.alone(group)
+        if owner is None or message.came_back:
+            return False
+        behind = owner.retained.take_behind(message, group)
+        if behind is None:
+            return False
+        groups.close(group)
+        return self.free(behind)
 
     def withdraw(self, message: Message) -> None:
         """Take a message out of its place: it is not AVAILABLE any more."""

@@ -2,8 +2,9 @@
 
 The first message of a group that is handed out binds the group to the consumer that gets it; the consumer's end, or a
 message that closes the group (group-sequence 0xFFFFFFFF, JMSXGroupSeq -1), frees it. What is retained of the group for
-that consumer is anybody's then. A message of the group that its consumer's selector does not match may go to another
-one, and binds nothing.
+that consumer is anybody's then; so where that was posted before the last message, or is much, the group stays bound.
+One that comes back after it has closed its group closes no other of that name. A message of the group that its
+consumer's selector does not match may go to another one, and binds nothing.
 
 The map is bounded: beyond `GROUPS_MAX` bound groups, further ones are bound by the hash of their id, many in one
 bucket. So their messages stay together and in order all the same, only no longer evenly spread.
@@ -28,7 +29,11 @@ BUCKETS: Final = 1_024
 CLOSING: Final = 0xFFFF_FFFF
 """The group-sequence of a group's last message."""
 
+HANDED_OVER_MAX: Final = 256
+"""Messages that may wait behind the last of a group for it to be freed: each of them is placed anew then."""
+
 _SLACK: Final = 64
+_SWEEP_MIN: Final = 1_024
 
 Consumer = TypeVar("Consumer")
 Key = str | int
@@ -41,14 +46,25 @@ class Retained:
     Some may be gone. To take out what there is of one group costs nothing for the others.
     """
 
-    __slots__ = ("_firsts", "_groups")
+    __slots__ = ("_firsts", "_groups", "_sequences", "_swept_at")
 
     def __init__(self) -> None:
         self._groups: dict[str, list[tuple[int, Message]]] = {}  # a heap for each; none of them is empty
         self._firsts: list[tuple[int, str]] = []  # a heap of where groups begin; some have gone, or begin elsewhere
+        self._sequences: set[int] = set()  # of all messages in the heaps
+        self._swept_at = _SWEEP_MIN  # number of messages at which those that are gone are struck off
+
+    def __len__(self) -> int:
+        """Return how many there are, with some that are gone."""
+        return len(self._sequences)
 
     def add(self, group: str, message: Message) -> None:
-        """Retain a message of this group."""
+        """Retain a message of this group. Nothing happens where it is retained already."""
+        if message.sequence in self._sequences:
+            return
+        if len(self._sequences) >= self._swept_at:
+            self._sweep()
+        self._sequences.add(message.sequence)
         place = rank(message)
         heap = self._groups.setdefault(group, [])
         heappush(heap, (place, message))
@@ -73,15 +89,23 @@ class Retained:
         """Strike off the first one, which `first` has returned."""
         _, group = heappop(self._firsts)
         heap = self._groups[group]
-        heappop(heap)
+        self._sequences.discard(heappop(heap)[1].sequence)
         if heap:
             heappush(self._firsts, (heap[0][0], group))
         else:
             del self._groups[group]
 
-    def take(self, group: str) -> list[Message]:
-        """Strike off all of a group, and return them."""
-        messages = [message for _, message in self._groups.pop(group, ())]
+    def take_behind(self, last: Message, group: str) -> list[Message] | None:
+        """Strike off all of a group, whose last message is on its way, and return them. None, and nothing is struck
+        off, where some were posted before that one, or there are more than `HANDED_OVER_MAX`."""
+        heap = self._groups.get(group, ())
+        if len(heap) > HANDED_OVER_MAX:
+            return None
+        messages = [message for _, message in heap if message.flags & ASIDE]
+        if any(message.sequence < last.sequence for message in messages):
+            return None
+        self._sequences.difference_update([message.sequence for _, message in heap])
+        self._groups.pop(group, None)
         if len(self._firsts) > 2 * len(self._groups) + _SLACK:
             self._firsts = sorted((heap[0][0], other) for other, heap in self._groups.items())
         return messages
@@ -91,7 +115,18 @@ class Retained:
         messages = [message for heap in self._groups.values() for _, message in heap]
         self._groups.clear()
         self._firsts.clear()
+        self._sequences.clear()
         return messages
+
+    def _sweep(self) -> None:
+        """Strike off all that are gone."""
+        kept = {group: [entry for entry in heap if entry[1].flags & ASIDE] for group, heap in self._groups.items()}
+        self._groups = {group: heap for group, heap in kept.items() if heap}
+        for heap in self._groups.values():
+            heap.sort()
+        self._firsts = sorted((heap[0][0], group) for group, heap in self._groups.items())
+        self._sequences = {message.sequence for heap in self._groups.values() for _, message in heap}
+        self._swept_at = _SWEEP_MIN + 2 * len(self._sequences)
 
 
 class Groups(Generic[Consumer]):
@@ -101,8 +136,8 @@ class Groups(Generic[Consumer]):
 
     def __init__(self) -> None:
         self._owners: dict[Key, Consumer] = {}
-        self.parked: dict[str, list[Message]] = {}
-        """Messages that are set aside until a delayed one has gone, by group."""
+        self.parked: dict[str, dict[int, Message]] = {}
+        """Messages that are set aside until a delayed one has gone, by group and sequence."""
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -115,21 +150,14 @@ class Groups(Generic[Consumer]):
         """The consumer gets the first message of the group."""
         self._owners[self._key(group)] = consumer
 
-    def hand_out(self, message: Message, consumer: Consumer) -> Consumer | None:
-        """Bind the group of a message to the consumer that gets it, or free the group if the message is its last.
-        Return the consumer that had it then."""
-        extra = message.extra
-        assert extra is not None and extra.group is not None
-        if extra.closes_group:
-            return self.close(extra.group)
-        if self.owner(extra.group) is None:
-            self.bind(extra.group, consumer)
-        return None
+    def alone(self, group: str) -> Consumer | None:
+        """Return the consumer that this very group is bound to. None where none is, and in a bucket: others in that may
+        not have ended."""
+        return self._owners.get(group)
 
-    def close(self, group: str) -> Consumer | None:
-        """The group's last message is on its way: return the consumer that had it. In a bucket, others may not have
-        ended: then nothing happens."""
-        return self._owners.pop(group, None)
+    def close(self, group: str) -> None:
+        """The group's last message is on its way. In a bucket nothing happens."""
+        self._owners.pop(group, None)
 
     def leave(self, consumer: Consumer) -> None:
         """Free all groups of a consumer."""

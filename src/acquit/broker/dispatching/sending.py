@@ -39,6 +39,8 @@ _TAG_STEP: Final = tags.STEP
 _TAG_MASK: Final = tags.MASK
 _TOLD_FLAGS: Final = DURABLE | DISPATCHED | TOLD_DURABLE
 _HEADERS_MAX: Final = 4_096
+FRAME_HEAD_MAX: Final = 128
+"""Octets of a transfer besides the body, at most: the frame's head, the performative, and the header we write."""
 
 
 class Sending:
@@ -77,8 +79,9 @@ class Sending:
         ttl_ms = max(0, message.expires_at_ms - self._scribe.time_us // 1000)
         return current_header(message, ttl_ms) + body
 
-    def _payloads(self, messages: Sequence[Message]) -> list[bytes]:
-        """Return what is transferred of each: `payload`, with what most of them need of it here."""
+    def _payloads(self, messages: Sequence[Message], bytes_max: int) -> list[bytes]:
+        """Return what is transferred of each, up to the first with a body of more than `bytes_max`: after one of
+        several frames none can be sent, and each is a copy. As `payload`, with what most of them need of it here."""
         headers, payload_of = self._headers, self.payload
         payloads: list[bytes] = []
         for message in messages:
@@ -88,6 +91,8 @@ class Sending:
                 payloads.append(payload_of(message))
             else:
                 payloads.append(header + body)
+            if body is not None and len(body) > bytes_max:
+                break
         return payloads
 
     def hand(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
@@ -112,8 +117,9 @@ class Sending:
         room = link.room
         if len(messages) > room:
             messages = messages[:room]
-        payloads = self._payloads(messages)
         session = link.session
+        payloads = self._payloads(messages, session.connection.frame_size_max - FRAME_HEAD_MAX)
+        messages = messages[: len(payloads)]
         first_id = session.next_delivery_id
         numbers = tags.following(consumer.tag, len(messages))
         sent = link.send_all([_TAG(number) for number in numbers], payloads, messages)
@@ -250,4 +256,4 @@ def current_header(message: Message, ttl_ms: int | None) -> bytes:
     return transfer_header(message.told_durable, message.priority, not flags & DISPATCHED, message.attempt, ttl_ms)
 
 
-__all__ = ["Sending", "current_header"]
+__all__ = ["FRAME_HEAD_MAX", "Sending", "current_header"]

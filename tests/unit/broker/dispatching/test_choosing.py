@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import pytest
@@ -13,6 +13,7 @@ from acquit.broker.dispatching import consumers as interest_module
 from acquit.broker.dispatching.choosing import LOOKS_MAX, SHARE_MAX, barrier_of
 from acquit.broker.dispatching.consumers import AHEAD_MAX, Interest
 from acquit.broker.dispatching.groups import CLOSING
+from acquit.broker.dispatching.sending import Sending
 from acquit.broker.memory import Reads
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
@@ -899,7 +900,7 @@ def test_what_is_sent_together_is_what_is_sent_one_by_one(
     together = Walk(seed, kind)
     for _ in range(80):
         together.operate()
-    monkeypatch.setattr(choosing, "_FRAME_HEAD_MAX", 1 << 32)  # each message may need more than a frame
+    monkeypatch.setattr(choosing, "FRAME_HEAD_MAX", 1 << 32)  # each message may need more than a frame
     alone = Walk(seed, kind)
     for _ in range(80):
         alone.operate()
@@ -927,6 +928,34 @@ def test_links_of_one_session_share_its_window(window: int, sizes: list[int]) ->
     world.settle()
     assert [client.bodies(link) for link in links] == [bodies[rest::3] for rest in range(3)]
     assert other.ended is client.ended is None
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("selector", [None, "n >= 0"])
+def test_a_message_of_several_frames_is_made_when_its_turn_comes(
+    selector: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent of each is a copy: those behind it would be copied once for each of it."""
+    made: list[int] = []
+    make = Sending._payloads
+
+    def noted(sending: Sending, messages: Sequence[QueuedMessage], bytes_max: int) -> list[bytes]:
+        payloads = make(sending, messages, bytes_max)
+        made.append(len(payloads))
+        return payloads
+
+    monkeypatch.setattr(Sending, "_payloads", noted)
+    world = World()
+    client = world.client(max_frame_size=16_384)
+    sizes = [100, 100, 40_000, 100, 16_384, 40_000, 100]
+    client.post_all(
+        client.sender("q"),
+        *(Message(bytes(size), application_properties={"n": number}) for number, size in enumerate(sizes)),
+    )
+    link = client.receiver("q", "all", selector=selector, credit=10)
+    world.settle()
+    assert [len(delivery.payload) > size for delivery, size in zip(client.held(link), sizes, strict=True)] == [True] * 7
+    assert sum(made) == len(sizes) and len(made) > 3
 
 
 def test_what_was_given_counts_as_output_before_another_is_asked() -> None:

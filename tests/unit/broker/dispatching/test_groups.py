@@ -238,15 +238,90 @@ def test_what_is_behind_the_last_of_a_group_may_stand_before_what_comes() -> Non
     assert client.bodies(owner) == ["a0", "a3", "a1", "a2"]
 
 
-def test_the_last_of_a_group_frees_it_whoever_gets_that() -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_last_of_a_group_frees_it_whoever_gets_that_unless_something_before_it_waits(waits: bool) -> None:
     world = World()
     client = world.client()
     owner = client.receiver("q", "owner", selector="n <> 2", credit=1)
     sender = client.sender("q")
-    client.post_all(sender, *grouped("aa"))
+    client.post_all(sender, *grouped("aa" if waits else "a"))
     other = client.receiver("q", "other", credit=10)
-    client.post_all(sender, last("a2"))
-    assert (client.bodies(owner), client.bodies(other)) == (["a0"], ["a2", "a1"])
+    client.post_all(sender, last("a2"), *grouped("a", start=3))
+    assert (client.bodies(owner), client.bodies(other)) == (["a0"], ["a2"] if waits else ["a2", "a3"])
+    owner.grant(10)
+    world.settle()
+    assert client.bodies(owner) == (["a0", "a1", "a3"] if waits else ["a0"])
+
+
+def test_the_last_of_a_group_does_not_split_it_where_it_has_a_higher_priority() -> None:
+    world = World()
+    client = world.client()
+    owner = client.receiver("q", "owner", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("aaa"))
+    other = client.receiver("q", "other", credit=10)
+    closing = last("a3")
+    closing.priority = 9
+    client.post_all(sender, closing)
+    owner.grant(1)
+    world.settle()
+    assert (client.bodies(owner), client.bodies(other)) == (["a0", "a3"], [])
+    owner.grant(10)
+    world.settle()
+    assert client.bodies(owner) == ["a0", "a3", "a1", "a2"]
+
+
+@pytest.mark.parametrize("behind", [groups_module.HANDED_OVER_MAX - 1, groups_module.HANDED_OVER_MAX])
+def test_a_group_stays_bound_where_very_much_is_behind_its_last_message(behind: int) -> None:
+    """To place all of it anew would hold up others."""
+    world = World()
+    client = world.client()
+    owner = client.receiver("q", "owner", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *grouped("a"))
+    other = client.receiver("q", "other", credit=1_000)
+    client.post_all(sender, last("a1"), *grouped("a" * behind, start=2))
+    owner.grant(1)
+    world.settle()
+    freed = behind < groups_module.HANDED_OVER_MAX
+    assert len(client.bodies(other)) == (behind if freed else 0)
+    owner.grant(1_000)
+    world.settle()
+    assert client.bodies(owner if not freed else other)[-1] == f"a{behind + 1}"
+
+
+def test_the_last_of_a_group_that_comes_back_ends_no_other_of_its_name() -> None:
+    world = World()
+    client = world.client()
+    first = client.receiver("q", "first", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, last("a0"))
+    second = client.receiver("q", "second", credit=1)
+    client.post_all(sender, *grouped("aa", start=1))
+    third = client.receiver("q", "third", credit=10)
+    (closing,) = client.held(first)
+    closing.settle(RELEASED)
+    world.settle()
+    second.grant(1)
+    world.settle()
+    client.post_all(sender, *grouped("a", start=3))
+    assert client.bodies(second) == ["a1", "a0"]
+    assert client.bodies(third) == []
+
+
+def test_what_is_looked_at_again_and_again_is_retained_once() -> None:
+    world = World()
+    client = world.client()
+    client.receiver("q", "none", selector="n < 0", credit=1)
+    client.receiver("q", "owner", credit=1)
+    client.post_all(client.sender("q"), *grouped("a" * 50))
+    (owner,) = (one for one in world.core.queues.by_name["q"].consumers if one.link_name == "owner")
+    for number in range(5):
+        visitor = client.receiver("q", f"visitor {number}", selector=f"n > {number}", credit=1)
+        world.settle()
+        visitor.detach()
+        world.settle()
+    assert len(owner.retained) == sum(map(len, owner.retained._groups.values())) == 49
 
 
 def test_what_is_aside_for_another_waits_for_the_owner_of_its_group() -> None:
@@ -397,18 +472,32 @@ def test_what_is_retained_is_found_in_order_and_by_group() -> None:
             case 2 if model:
                 model.pop(chance.choice(list(model))).flags &= ~ASIDE
             case 3 if model:
-                assert retained.first() is model.pop(min(model))
+                first = retained.first()
+                assert first is model.pop(min(model))
                 retained.skip()
+                if chance.random() < 0.3:  # it comes back
+                    model[first.sequence] = first
+                    retained.add(group_of[first.sequence], first)
+                    assert retained.first() is first
             case 4 if chance.random() < 0.3:
                 group = chance.choice("abcdefgh")
-                taken = {one.sequence for one in retained.take(group) if one.flags & ASIDE}
-                assert taken == {one for one in model if group_of[one] == group}
+                there = {one for one in model if group_of[one] == group}
+                closing = set_aside(min(there, default=0) + chance.choice((-1, 0, 1)))
+                found = retained.take_behind(closing, group)
+                taken = set() if found is None else {one.sequence for one in found}
+                if found is None:
+                    assert closing.sequence > min(there) or len(there) > groups_module.HANDED_OVER_MAX // 2
+                else:
+                    assert taken == there
                 model = {one: message for one, message in model.items() if one not in taken}
             case _:
                 assert retained.first() is (model[min(model)] if model else None)
         assert len(retained._firsts) < 200
     assert {one.sequence for one in retained.take_all() if one.flags & ASIDE} == set(model)
     assert retained.first() is None
+    for sequence in sorted(model, reverse=True):
+        retained.add(group_of[sequence], model[sequence])
+        assert retained.first() is model[sequence]
 
 
 def test_groups_that_come_and_go_leave_nothing_behind() -> None:
@@ -418,8 +507,23 @@ def test_groups_that_come_and_go_leave_nothing_behind() -> None:
         message = set_aside(sequence)
         retained.add(f"{sequence}", message)
         if sequence:
-            assert retained.take(f"{sequence}") == [message]
-    assert len(retained._firsts) < 100
+            assert retained.take_behind(set_aside(0), f"{sequence}") == [message]
+    assert len(retained._firsts) < 100 and len(retained) == 1
+
+
+def test_of_what_is_gone_behind_one_that_stays_little_is_kept() -> None:
+    retained = Retained()
+    for sequence in range(10_000):
+        message = set_aside(sequence)
+        retained.add("a", message)
+        if sequence % 100:
+            message.flags &= ~ASIDE
+    assert len(retained) < 2_000
+    for sequence in range(0, 10_000, 100):
+        message = retained.first()
+        assert message is not None and message.sequence == sequence
+        retained.skip()
+    assert retained.first() is None
 
 
 def test_the_last_of_a_group_that_is_resumed_does_not_free_the_group_again() -> None:
@@ -531,7 +635,7 @@ class GroupWalk(Walk):
         give = choosing._Pass.give
 
         def noted(pass_: choosing._Pass, consumer: Consumer, message: QueuedMessage) -> None:
-            self.given(consumer.link_name, number_of(message))
+            self.given(consumer.link_name, message)
             give(pass_, consumer, message)
 
         monkeypatch.setattr(choosing._Pass, "give", noted)
@@ -542,8 +646,9 @@ class GroupWalk(Walk):
         self.groups[self.posted] = group, closes
         return group, CLOSING if closes else None
 
-    def given(self, name: str, number: int) -> None:
+    def given(self, name: str, message: QueuedMessage) -> None:
         """A message is given to the link of this name."""
+        number = number_of(message)
         link = next(link for link in self.links if link.name == name)
         group, closes = self.groups[number]
         if self.kind == "buckets":  # what is new may be bound already, and closing may free nothing
@@ -556,10 +661,14 @@ class GroupWalk(Walk):
                 self.faults.append(f"{name} gets {number} before {other}")
         if group is None:
             return
-        if closes:
-            self.owners.pop(group, None)
-        else:
+        if not closes:
             self.owners.setdefault(group, link)
+        elif group in self.bound():  # it came back, or something waits that was posted before
+            older = [one for one in map(number_of, self.available()) if one < number and self.groups[one][0] == group]
+            if not (message.came_back or older):
+                self.faults.append(f"{number} does not free {group}")
+        else:
+            self.owners.pop(group, None)
         if self.kind == "buckets":
             bound = self.bound()
             assert self.owners.items() <= bound.items()
