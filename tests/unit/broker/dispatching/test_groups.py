@@ -665,7 +665,7 @@ class GroupWalk(Walk):
             self.owners.setdefault(group, link)
         elif group in self.bound():  # it came back, or something waits that was posted before
             older = [one for one in map(number_of, self.available()) if one < number and self.groups[one][0] == group]
-            if not (message.came_back or older):
+            if not (message.came_back or older or self.kind == "buckets"):
                 self.faults.append(f"{number} does not free {group}")
         else:
             self.owners.pop(group, None)
