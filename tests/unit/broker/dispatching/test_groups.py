@@ -663,12 +663,12 @@ class GroupWalk(Walk):
             return
         if not closes:
             self.owners.setdefault(group, link)
-        elif group in self.bound():  # it came back, or something waits that was posted before
-            older = [one for one in map(number_of, self.available()) if one < number and self.groups[one][0] == group]
-            if not (message.came_back or older or self.kind == "buckets"):
-                self.faults.append(f"{number} does not free {group}")
-        else:
+        elif self.kind == "buckets" or group not in self.bound():
             self.owners.pop(group, None)
+        else:  # it came back, or something waits that was posted before
+            older = [one for one in map(number_of, self.available()) if one < number and self.groups[one][0] == group]
+            if not (message.came_back or older):
+                self.faults.append(f"{number} does not free {group}")
         if self.kind == "buckets":
             bound = self.bound()
             assert self.owners.items() <= bound.items()
