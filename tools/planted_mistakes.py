@@ -204,9 +204,8 @@ MISTAKES: tuple[Planted, ...] = (
         "double dispatch",
         "a message has one holder at a time",
         "broker/dispatching/choosing.py",
-        "            queue.aside.remove(message)\n            pass_.give(consumer, message)\n"
-        "            if in_front and",
-        "            pass_.give(consumer, message)\n            if in_front and",
+        "            queue.aside.remove(message)\n            self._give(queue, pass_, consumer, message, group)\n",
+        "            self._give(queue, pass_, consumer, message, group)\n",
     ),
     _one(
         "barrier ignored on the second dispatch path",
