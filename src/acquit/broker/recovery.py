@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _KEPT_FLAGS: Final = DISPATCHED | COPY | ID_REUSED
-"""What a restart keeps of a message's flags."""
+"""Flags of a message that a restart keeps."""
 
 
 def recover(
