@@ -561,8 +561,9 @@ class Oracle:
         # Where there is no room for a dead letter, the message stays where it is.
         copy.failures += said_s > self.no_room_until_s
         copy.count_min = max(copy.count_min, count + 1)
-        copy.failed_at_s = said_s
         place, posting = self.place(copy.queue), self.postings[copy.key]
+        # Where its lock had run out by then, it failed at that moment: what is told is the same.
+        copy.failed_at_s = min(said_s, copy.locked_until_s) if "locks" in place.traits else said_s
         lasts = posting.durable and not posting.ttl_ms and not place.displaces and "locks" not in place.traits
         more = not 0 < place.attempts_max <= count + 1 + self._breaks
         if place.settings.get("redelivery_blocks") == "queue" and lasts and more:

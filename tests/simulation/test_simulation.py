@@ -139,6 +139,29 @@ def test_only_a_release_that_was_applied_tells_that_a_message_was_given_out_anew
         oracle.arrives(Seen("a", 2, "m2", fresh=False, count=0), "another")
 
 
+@pytest.mark.parametrize(("locks", "again_s"), [(True, 1.047), (True, 1.051), (False, 1.051), (False, 1.091)])
+def test_a_failure_that_is_said_late_was_one_as_the_lock_ran_out(*, locks: bool, again_s: float) -> None:
+    """It was said 40 ms after that, and is told to be applied: a lock that runs out is a failed attempt, too."""
+    now = 0.0
+    settings = {"max_delivery_attempts": 0, "redelivery_delay_ms": 50, "lock_duration_ms": 1_000}
+    traits = frozenset({"delays", "locks"} if locks else {"delays"})
+    once, queue = (
+        Place(name="once", settings={"max_delivery_attempts": 0}),
+        Place(name="a", traits=traits, settings=settings),
+    )
+    oracle = Oracle("once", (once, queue), lambda: now, Wall(lambda: now, 0.0))
+    oracle.sends(Posting("m1", "a", durable=True))
+    oracle.answered("m1", Sent.ACCEPTED)
+    oracle.arrives(Seen("a", 1, "m1"), "one")
+    now = 1.04
+    oracle.fails(1)
+    oracle.failed(1, 0, now)
+    now = again_s
+    early = again_s < (1.05 if locks else 1.09)
+    with pytest.raises(Violation, match="time: ") if early else nullcontext():
+        oracle.arrives(Seen("a", 1, "m1", fresh=False, count=1), "another")
+
+
 @pytest.mark.parametrize("set_at_s", [(), (6.0, 7.0), (2.0, 3.0), (0.5, 0.7), (4.2, 4.4)])
 def test_a_cancel_takes_what_was_not_due_before_it_however_the_clock_was_set_since(set_at_s: tuple[float, ...]) -> None:
     """The clock is set an hour forward at one of these moments, and back at the next."""
