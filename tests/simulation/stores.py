@@ -44,6 +44,19 @@ def _forgets(entry: StoreEntry) -> bool:
     return entry.kind is EntryKind.SEND and entry.value is None
 
 
+def _on_its_loop(done: Done) -> Done:
+    """Let a program hear on its own loop that an entry is safe, also where another one reads what is written before."""
+    own = asyncio.get_running_loop()
+
+    def heard(error: Exception | None) -> None:
+        if asyncio.get_running_loop() is own:
+            done(error)
+        else:
+            own.call_soon(done, error)
+
+    return heard
+
+
 def key_of(payload: bytes) -> str:
     """What a stored message was sent as."""
     return str(Message.decode(payload).body).partition(" ")[0]
@@ -105,7 +118,7 @@ class KeptStore:
 
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
         """Change entries: that is safe a little later, in order, together with what comes meanwhile."""
-        self._pending.append((list(entries), done))
+        self._pending.append((list(entries), None if done is None else _on_its_loop(done)))
         if len(self._pending) == 1:
             self._sync_later()
 
