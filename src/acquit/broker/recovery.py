@@ -8,7 +8,6 @@ once.
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Former, Message
@@ -164,10 +163,8 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     for number, messages in waiting.items():
         # The fold gives them in no order that could be relied on; sorting what is nearly sorted costs little.
         messages.sort(key=_by_sequence)
-        messages.sort(key=_by_priority)
-        backlog = by_number[number].backlog
-        for _, alike in groupby(messages, key=_by_priority):
-            backlog.extend(list(alike))
+        if messages:
+            by_number[number].backlog.extend(messages)
     returned.sort(key=lambda pair: pair[0].sequence)
     return returned
 
@@ -184,10 +181,6 @@ def _shorten(message: Message, now_ms: int, life: Life) -> None:
     if beyond_ms > 0:
         extra.due_shift_ms = -beyond_ms
         life.timers.add(extra.due_at_ms - beyond_ms, message)
-
-
-def _by_priority(message: Message) -> int:
-    return message.priority
 
 
 def _by_sequence(message: Message) -> int:

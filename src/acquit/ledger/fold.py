@@ -213,7 +213,7 @@ class Fold:
         self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
 
     def _posted_as(self, kind: int, record: Record, message: LiveMessage, transaction: int) -> None:
-        """Take what a posting that does not simply enter its queue says: a transaction holds it, or it is a letter."""
+        """Take what a posting says that is not simply posted: a transaction holds it, or it enters by another event."""
         sequence = message.sequence
         if kind == EventKind.HELD:
             message.transaction = transaction

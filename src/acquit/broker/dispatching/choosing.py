@@ -51,6 +51,7 @@ LOOKS_MAX: Final = 256
 
 _STEP_MIN: Final = 16
 """Messages that a turn places, however many interests judge them."""
+
 assert READ_AHEAD_MESSAGES <= AHEAD_MAX // 2, "an interest that cannot remember all it looks at together looks for ever"
 
 

@@ -119,14 +119,14 @@ class Sending:
             messages = messages[:room]
         session = link.session
         payloads = self._payloads(messages, session.connection.frame_size_max - FRAME_HEAD_MAX)
-        messages = messages[: len(payloads)]
         first_id = session.next_delivery_id
-        numbers = tags.following(consumer.tag, len(messages))
+        numbers = tags.following(consumer.tag, len(payloads))
         sent = link.send_all([_TAG(number) for number in numbers], payloads, messages)
         if sent < len(messages):  # one has several frames, and those behind it wait
             messages, payloads = messages[:sent], payloads[:sent]
-        if sent:
-            consumer.tag = numbers[sent - 1]
+        if not sent:
+            return 0
+        consumer.tag = numbers[sent - 1]
         if queue.policy.lock_duration_ms:
             outgoing = session.outgoing
             self._locks.acquired(queue, [outgoing[first_id + at & ID_MASK] for at in range(sent)])

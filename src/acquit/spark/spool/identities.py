@@ -70,12 +70,12 @@ class Identities:
         """The fingerprints of messages by their identities, which are unambiguous bytes, and contents; all accepted.
         In the order given: look-ups answer in this order. Sort before encoding."""
         identity, low, high, _ = _digests(sha256(key) for key in keys)
-        times = np.array([one if type(one) is int else 0 for one in contents], np.int64)
+        times = np.array([one if isinstance(one, int) else 0 for one in contents], np.int64)
         high = high ^ times.view(np.uint64)
-        rows = [row for row, one in enumerate(contents) if type(one) is not int]
-        if rows:
-            whole = ((keys[row], sha256(contents[row]).digest()) for row in rows)  # type: ignore[arg-type]  # no number
-            digests = _digests(sha256(key + digest) for key, digest in whole)
+        others = [(row, keys[row], one) for row, one in enumerate(contents) if not isinstance(one, int)]
+        if others:
+            rows = [row for row, _, _ in others]
+            digests = _digests(sha256(key + sha256(one).digest()) for _, key, one in others)
             low = low.copy()
             low[rows], high[rows] = digests[0], digests[1]
         return cls(identity, low, high, np.full(len(keys), Outcome.ACCEPTED, np.uint8))

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Final
 from uuid import uuid4
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, SpoolDamaged, SpoolOwned, SpoolVersionUnsupported
 from acquit.spark.spool.store import SpoolStore, StoreDoubt
 
-FORMAT = 1
+FORMAT: Final = 1
+"""Format of this file, which is not that of the log."""
 OWNER = "owner"
 SOURCE = "source"
 
