@@ -20,7 +20,7 @@ from acquit.broker.options import AddressPolicy, AddressRule, BrokerLimits, Brok
 from acquit.broker.queue import NodeState
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified
-from acquit.protocol.link import ReceivingLink
+from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
 from tests.unit.broker.dispatching.test_choosing import Walk, number_of
@@ -188,6 +188,17 @@ def test_the_last_of_a_group_closes_it() -> None:
     assert client.bodies(two) == ["a2", "a3", "a4"]
 
 
+def bound(text: str) -> tuple[World, Client, SendingLink, ReceivingLink, ReceivingLink]:
+    """Return a world, its client, who sends, who got the first of these messages and has no room for more, and who came
+    after that and has room for all."""
+    world = World()
+    client = world.client()
+    owner = client.receiver("q", "owner", credit=1)
+    sender = client.sender("q")
+    client.post_all(sender, *grouped(text))
+    return world, client, sender, owner, client.receiver("q", "other", credit=1_000)
+
+
 def last(body: str) -> Message:
     """A message that closes its group, a."""
     return Message(body, group_id="a", group_sequence=CLOSING, application_properties={"n": int(body[1:])})
@@ -196,12 +207,7 @@ def last(body: str) -> Message:
 @pytest.mark.parametrize("together", [True, False])
 def test_what_is_behind_the_last_of_a_group_is_anybodys_in_order(together: bool) -> None:
     """It was retained for the one that had the group, which still has no room."""
-    world = World()
-    client = world.client()
-    owner = client.receiver("q", "owner", credit=1)
-    sender = client.sender("q")
-    client.post_all(sender, *grouped("a"))
-    other = client.receiver("q", "other", credit=10)
+    world, client, sender, owner, other = bound("a")
     client.post_all(sender, last("a1"), *grouped("a", start=2))
     assert (client.bodies(owner), client.bodies(other)) == (["a0"], [])
     owner.grant(1)
@@ -254,12 +260,7 @@ def test_the_last_of_a_group_frees_it_whoever_gets_that_unless_something_before_
 
 
 def test_the_last_of_a_group_does_not_split_it_where_it_has_a_higher_priority() -> None:
-    world = World()
-    client = world.client()
-    owner = client.receiver("q", "owner", credit=1)
-    sender = client.sender("q")
-    client.post_all(sender, *grouped("aaa"))
-    other = client.receiver("q", "other", credit=10)
+    world, client, sender, owner, other = bound("aaa")
     closing = last("a3")
     closing.priority = 9
     client.post_all(sender, closing)
@@ -274,12 +275,7 @@ def test_the_last_of_a_group_does_not_split_it_where_it_has_a_higher_priority() 
 @pytest.mark.parametrize("behind", [groups_module.HANDED_OVER_MAX - 1, groups_module.HANDED_OVER_MAX])
 def test_a_group_stays_bound_where_very_much_is_behind_its_last_message(behind: int) -> None:
     """To place all of it anew would hold up others."""
-    world = World()
-    client = world.client()
-    owner = client.receiver("q", "owner", credit=1)
-    sender = client.sender("q")
-    client.post_all(sender, *grouped("a"))
-    other = client.receiver("q", "other", credit=1_000)
+    world, client, sender, owner, other = bound("a")
     client.post_all(sender, last("a1"), *grouped("a" * behind, start=2))
     owner.grant(1)
     world.settle()
