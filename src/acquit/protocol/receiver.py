@@ -144,14 +144,17 @@ class ReceivingLink(Link):
             raise
 
     def drain_credit(self) -> bool:
-        """Ask the sender to use the credit at once or give it back. LinkDrained follows when none is left.
+        """Ask the sender to use the credit at once or give it back. LinkDrained follows when none is left, and what has
+        begun to arrive is there.
 
-        Returns False, and nothing is sent, where no credit is left: everything that was asked for has arrived.
+        Returns False, and nothing is sent, where no credit is left: everything that was asked for has arrived. Nothing
+        is sent, either, where the last of it is arriving.
         """
-        if not self.credit or not self._can_flow():
+        if not self._can_flow() or not (self.credit or self._arriving is not None):
             return False
         self.drain = True
-        self.session.owe_flow(self)
+        if self.credit:
+            self.session.owe_flow(self)
         return True
 
     @property

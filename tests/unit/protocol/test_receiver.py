@@ -574,6 +574,19 @@ def test_a_drain_that_ends_because_everything_was_used() -> None:
     assert kinds(peer.say(Transfer(0))) == ["DeliveriesReceived", "LinkDrained"]
 
 
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_drain_while_the_last_delivery_is_arriving_waits_for_that(aborted: bool) -> None:
+    """No credit is left then, and all that was asked for is not there."""
+    peer, link = receiving_engine(credit=1)
+    peer.hear()
+    peer.say(transfer(0, more=True), b"a")
+    assert link.credit == 0 and link.drain_credit()
+    assert peer.hear() == [], "there is nothing to ask for"
+    what = "DeliveryAborted" if aborted else "DeliveriesReceived"
+    assert kinds(peer.say(Transfer(0, aborted=aborted))) == [what, "LinkDrained"]
+    assert not link.drain_credit(), "nothing is left to drain"
+
+
 def test_a_drain_that_ends_with_an_aborted_delivery() -> None:
     peer, link = receiving_engine(credit=1)
     link.drain_credit()
