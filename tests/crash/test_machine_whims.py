@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 
 HOUR_S: Final = 3_600
 SMALL: Final = "[journal]\nsegment_bytes = 1_048_576\n"
+ALL_IN_MEMORY: Final = '[[address]]\nmatch = "work"\nmemory_bytes_max = 536_870_912\n'
+"""More than a group of processes has: with the default of 64 MiB the broker just fits into 104 MB, and lives."""
 IDLE: Final = f"{SMALL}[connection]\nidle_timeout_ms = 1_000\n"
 STILL_S: Final = 4.0
 """How long a process stands still: longer than both sides wait for a sign of life."""
@@ -137,7 +139,7 @@ def test_memory_that_ends_kills_and_loses_nothing(tmp_path: Path) -> None:
     """A group of processes with less memory than the broker was told to use: the kernel kills it, as `kill -9` does."""
     accepted = []
     with memory_group(100 << 20) as prefix:
-        served = Served(tmp_path, SMALL, prefix=prefix)
+        served = Served(tmp_path, SMALL + ALL_IN_MEMORY, prefix=prefix)
         try:
             with acquit.connect(served.url, options=acquit.ConnectOptions(reconnect=None)) as connection:
                 sender = connection.session().sender("work")
