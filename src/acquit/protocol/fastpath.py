@@ -42,10 +42,14 @@ from acquit.protocol.settlement import Input, Phase, apply
 from acquit.protocol.types import Described
 
 _KEY_FROM: Final = 4
-_KEY_TO: Final = 16
-"""Bounds of the bytes of a transfer frame that choose its layout: data offset, type, channel, descriptor, list, and a
-handle below 256 with what follows it. Larger handles may share a key; the layout itself compares all constant bytes.
-For a disposition these bytes end where the first delivery-id begins, and the size before them is constant too."""
+"""Begin of the bytes of a transfer frame that choose its layout: data offset, type, channel, descriptor, list, and
+the handle (see `_transfer_key`)."""
+
+_DISPOSITION_KEY_TO: Final = 16
+"""End of those of a disposition, which are from its size on: the first delivery-id begins there."""
+
+_LEAST_BYTES: Final = 21
+"""Fewer bytes than any frame that can be predicted."""
 
 _DISPOSITION: Final = b"\x00\x53\x15"
 _PREDICTABLE_STATES: Final = (type(None), Accepted, Released)
@@ -76,7 +80,7 @@ class TransferLayout:
         tag_bytes = frame[tag_at - 1]
         head_bytes = len(frame)
         self.link = link
-        self.key = frame[_KEY_FROM:_KEY_TO]
+        self.key = _transfer_key(frame, 0)
         self.before_id = frame[4:id_at]
         self.between = frame[id_at + 4 : tag_at]
         self.tail = frame[tag_at + tag_bytes : head_bytes]
@@ -132,7 +136,7 @@ class Predictions:
         elif isinstance(said, Disposition) and session.mapped and _is_predictable(said, frame):
             if len(self.dispositions) >= _DISPOSITION_LAYOUTS_MAX:
                 self.dispositions.clear()
-            self.dispositions[frame[:_KEY_TO]] = DispositionLayout(session, said, frame)
+            self.dispositions[frame[:_DISPOSITION_KEY_TO]] = DispositionLayout(session, said, frame)
 
     def forget(self, link: object) -> None:
         """The link's transfers will look different, or no more come."""
@@ -155,11 +159,13 @@ class Predictions:
         turn = connection.turn
         while turn.left > 0 and connection.unfinished is None:
             data, offset = decoder.data, decoder.offset
-            transfers = self.transfers.get(data[offset + _KEY_FROM : offset + _KEY_TO])
+            if len(data) - offset < _LEAST_BYTES:
+                return total
+            transfers = self.transfers.get(_transfer_key(data, offset))
             if transfers is not None:
                 taken = _take_transfers(transfers, decoder, 1 + turn.left // PREDICTED_COST)
             else:
-                dispositions = self.dispositions.get(data[offset : offset + _KEY_TO])
+                dispositions = self.dispositions.get(data[offset : offset + _DISPOSITION_KEY_TO])
                 if dispositions is None:
                     return total
                 taken = _take_disposition(dispositions, decoder)
@@ -168,6 +174,14 @@ class Predictions:
             turn.left -= taken * PREDICTED_COST
             total += taken
         return total
+
+
+def _transfer_key(data: bytes, offset: int) -> bytes:
+    """The bytes that choose the layout of the frame here, which has _LEAST_BYTES or more, if it is a transfer. All of
+    its handle is among them, however it is written: else links of one connection, each of which sends one message in
+    turn, would take the place of each other."""
+    handle_at = offset + (14 if data[offset + 11] == 0xC0 else 20)
+    return data[offset + _KEY_FROM : handle_at + (5 if data[handle_at] == 0x70 else 2)]
 
 
 def _is_predictable(said: Disposition, frame: bytes) -> bool:

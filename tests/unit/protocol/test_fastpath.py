@@ -139,15 +139,33 @@ def test_small_ids_in_one_byte_are_not_predicted() -> None:
     assert link not in peer.engine.predictions.links
 
 
-def test_links_with_large_handles_that_share_a_key() -> None:
-    peer = begun_server()
-    links = [attach_to(peer, sending_attach(f"l{handle}", handle)) for handle in (300, 301)]
-    for link in links:
-        link.grant(50)  # type: ignore[attr-defined]
-    data = b"".join(transfer_bytes(FIRST_ID + n, handle=300 + n % 2) for n in range(10))
-    events = peer.send_bytes(data)
-    assert [event.link.name for event in events if isinstance(event, DeliveriesReceived)] == ["l300", "l301"] * 5
-    assert len(peer.engine.predictions.transfers) <= 2
+def wide_list(frame: bytes) -> bytes:
+    """The same transfer, its fields in a list with wide sizes (1.6.22), as some clients write them."""
+    assert frame[11] == 0xC0
+    size, count = frame[12], frame[13]
+    wide = frame[4:11] + b"\xd0" + (size + 3).to_bytes(4, "big") + count.to_bytes(4, "big") + frame[14:]
+    return (len(wide) + 4).to_bytes(4, "big") + wide
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("handles", [(0, 1), (254, 255), (255, 256), (300, 301), (0x10000, 0x10001)])
+def test_links_that_take_turns_do_not_forget_each_other(
+    monkeypatch: pytest.MonkeyPatch, handles: tuple[int, int], wide: bool
+) -> None:
+    peer = begun_server(options=ConnectionOptions(container_id="engine", handle_max=0x20000))
+    for handle in handles:
+        attach_to(peer, sending_attach(f"l{handle}", handle)).grant(50)  # type: ignore[attr-defined]
+    written = [transfer_bytes(FIRST_ID + n, handle=handles[n % 2]) for n in range(10)]
+    if wide:
+        written = [wide_list(frame) for frame in written]
+    names = [f"l{handle}" for handle in handles]
+    events = peer.send_bytes(b"".join(written[:2]))
+    assert [event.link.name for event in events if isinstance(event, DeliveriesReceived)] == names
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "decode_composite", None)
+        events = peer.send_bytes(b"".join(written[2:]))
+    assert [event.link.name for event in events if isinstance(event, DeliveriesReceived)] == names * 4
+    assert len(peer.engine.predictions.transfers) == 2
 
 
 def test_two_links_take_turns() -> None:
