@@ -13,6 +13,7 @@ A durable message is handed out only where a synced mark says that it may have b
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -61,30 +62,48 @@ class Dispatch:
         self.empty_outbox = self._sending.empty_outbox
         self._left = 0
         """Messages of `HANDED_MAX` that are left in this turn."""
+        self._line: deque[QueueBase] = deque()
+        """Queues that are to be served, in turns. Thousands may wait here for a later one, which costs nothing then."""
+        self._in_line: set[QueueBase] = set()
 
     def run(self) -> bool:
         """Serve every queue where something changed. True where more can be handed out in another turn, once what was
         produced for some peer is written."""
-        life = self._life
+        line, in_line = self._line, self._in_line
         held: dict[QueueBase, None] = {}
-        later: dict[QueueBase, None] = {}
         self._sending.turn += 1
         self._left = HANDED_MAX
-        while life.dirty:
+        self._line_up()
+        while line and self._left > 0:
+            woken = line.popleft()
+            in_line.discard(woken)
+            queue = whole(woken)
+            self._left -= 1
+            more = self._serve(queue) if queue.interests else False
+            more = self._finish(queue) or more
+            for browser in queue.browsers:
+                more = self._show(browser) or more
+            if more:
+                held[queue] = None
+            if not line:
+                self._line_up()
+        self._line_up()
+        for woken in held:  # behind those that had no turn in this one
+            self._stand(woken)
+        return bool(line)
+
+    def _line_up(self) -> None:
+        """Let those stand in line where something has changed since the last time."""
+        life = self._life
+        if life.dirty:
             dirty, life.dirty = life.dirty, {}
-            for queue in map(whole, dirty):
-                if self._left <= 0:
-                    later[queue] = None
-                    continue
-                self._left -= 1
-                more = self._serve(queue) if queue.interests else False
-                more = self._finish(queue) or more
-                for browser in queue.browsers:
-                    more = self._show(browser) or more
-                if more:
-                    held[queue] = None
-        life.dirty = {**later, **held}  # who had no turn in this one is first in the next
-        return bool(life.dirty)
+            for queue in dirty:
+                self._stand(queue)
+
+    def _stand(self, queue: QueueBase) -> None:
+        if queue not in self._in_line:
+            self._in_line.add(queue)
+            self._line.append(queue)
 
     # -- to consumers -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -167,6 +170,40 @@ def test_a_turn_hands_out_so_many_and_queues_take_turns(monkeypatch: pytest.Monk
     steps = [sum(now) - sum(then) for then, now in pairwise(received)]
     assert max(steps) <= 2 * (20 + dispatch.SHARE_MAX)
     assert next(counts for counts in received if counts[1])[0] < 200
+
+
+def lines_to_serve(count: int) -> int:
+    """How many lines of acquit it takes to look at so many queues that are woken together, in as many turns as that
+    has."""
+    world = World()
+    client = world.client()
+    for number in range(count):
+        client.sender(f"q{number}", f"s{number}")
+    queues = world.core.queues.by_name.values()
+    assert len(queues) == count
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace if "/acquit/" in frame.f_code.co_filename else None
+
+    world.core.life.dirty.update(dict.fromkeys(queues))
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        while world.core.turn(world.now_us):
+            pass
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+@pytest.mark.pure
+def test_queues_that_wait_for_their_turn_cost_nothing_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "HANDED_MAX", 5)
+    few, many = lines_to_serve(50), lines_to_serve(500)
+    assert many < 11 * few, "ten times the queues in ten times the turns"
 
 
 @pytest.mark.pure
