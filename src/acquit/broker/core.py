@@ -252,6 +252,8 @@ class Core:
         self._stalled = False
         """The journal has no room at all, and nothing is handed out."""
         self._peers: dict[ConnectionBase, Peer] = {}
+        self._moved: dict[ConnectionBase, None] = {}
+        """Connections that had output since the last tick."""
         self._handlers: Mapping[type, Callable[[Peer, Any], None]] = {
             DeliveriesReceived: self._deliveries_received,
             StatesReceived: self._states_received,
@@ -400,7 +402,9 @@ class Core:
         self.transactions.expire()
         self.memory.page_out(self.queues.by_name.values())
         self.scribe.write_counters()
-        self._connections.look(time_us)
+        moved, self._moved = self._moved, {}
+        moved.update(self.life.touched)
+        self._connections.look([self._peers[engine] for engine in moved if engine in self._peers], time_us)
         self.auditor.tick()
         self.administration.trends.look(time_us)
 
@@ -455,6 +459,7 @@ class Core:
     def take_touched(self) -> Iterable[ConnectionBase]:
         """Connections with something to send since the last time."""
         touched, self.life.touched = self.life.touched, {}
+        self._moved.update(touched)
         return touched
 
     def take_reads(self) -> list[Reads]:
@@ -654,6 +659,7 @@ class Core:
         self.quotas.leave(peer)
         self._connections.leave(peer)
         self.life.touched.pop(peer.engine, None)
+        self._moved.pop(peer.engine, None)
 
     def _session_over(self, peer: Peer, session: Session, ending: Ending) -> None:
         by_link: dict[AnyLink, list[Delivery]] = {link: [] for link in session.links}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.dispatching.consumers import Interest
+from acquit.broker.links.ages import Ages
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
 from acquit.broker.outcomes.leaving import GIVEN_BACK_MAX
@@ -953,3 +954,40 @@ def test_who_leaves_as_the_broker_ends_has_given_back_everything() -> None:
     again = late.receiver("q", credit=count)
     after.settle()
     assert late.bodies(again) == [str(number) for number in range(count)]
+
+
+# -- time passes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.pure
+def test_a_tick_looks_at_connections_that_had_output_and_at_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand that are there and do nothing cost nothing, and what they hold grows old all the same."""
+    world = World()
+    for number in range(20):
+        world.client(f"idle-{number}")
+    poster, client = world.client("poster"), world.client("client")
+    sender, receiver = poster.sender("q"), client.receiver("q", credit=10)
+    looked: list[object] = []
+    look = Ages.look
+
+    def count(self: Ages, *arguments: object) -> None:
+        looked.append(self)
+        look(self, *arguments)  # type: ignore[arg-type]
+
+    def tick() -> int:
+        looked.clear()
+        world.core.tick(world.now_us)
+        return len(looked)
+
+    monkeypatch.setattr(Ages, "look", count)
+    list(world.core.take_touched())
+    tick()
+    poster.post(sender, Message("one"))
+    world.settle()
+    list(world.core.take_touched())
+    assert tick() == 2
+    assert tick() == 0
+    (peer,) = (one for one in world.core._connections if one.container == "client")
+    assert len(client.bodies(receiver)) == 1
+    sessions = peer.engine.sessions
+    assert peer.ages.oldest_ms(sessions, world.now_us + 5_000_000) == 5_000
