@@ -48,6 +48,7 @@ from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot
 from acquit.broker.intake.assembly import Assembly
 from acquit.broker.intake.duplicates import Duplicates
 from acquit.broker.intake.entering import Entering
+from acquit.broker.intake.gathering import gather
 from acquit.broker.intake.limits import Limits
 from acquit.broker.intake.marks import Marks
 from acquit.broker.intake.posting import Poster
@@ -364,7 +365,7 @@ class Core:
         """Act on what a peer did. `turn` should follow before anything else happens."""
         self.scribe.time_us = time_us
         handlers = self._handlers
-        for event in events:
+        for event in events if len(events) < 3 else gather(events):  # fewer hold nothing of one link apart
             handler = handlers.get(event.__class__)
             if handler is not None:
                 handler(peer, event)
