@@ -71,7 +71,7 @@ class Stopping:
         for key in held:
             del self.fold.messages[key]
         check_fold(self.fold, self.truth, end)
-        self.fold.messages |= held
+        self.fold.messages.update(held)
         self.looked += 1
 
 

@@ -137,7 +137,7 @@ class MiniBroker:
         )
         self.journal = self.opened.journal
         self.recorder = self.opened.recorder
-        self.messages: dict[int, LiveMessage] = self.opened.fold.messages
+        self.messages: dict[int, LiveMessage] = dict(self.opened.fold.messages)
         self.queues = {number: queue.name for number, queue in self.opened.fold.table.queues.items()}
         self.state = {key: state.value for key, state in self.opened.fold.table.state.items()}
         self.transactions = 0
@@ -386,7 +386,7 @@ class MiniBroker:
         return self.opened.sequences.last
 
     def sequences(self) -> Iterable[int]:
-        return self.messages.keys()
+        return list(self.messages)
 
     def take_committed(self) -> Iterable[int]:
         committed, self.committed = self.committed, []

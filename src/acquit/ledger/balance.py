@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import mul
 from struct import Struct
 from typing import Final
 
@@ -147,9 +148,9 @@ class Balance:
 
 def balance(fold: Fold) -> Balance:
     """Balance a fold over a whole journal, or over what recovery reads."""
-    live: dict[int, LiveCount] = {}
+    live = _count_rows(fold)
     held = 0
-    for message in fold.messages.values():
+    for message in fold.messages.objects.values():
         if message.transaction:
             held += 1
             continue
@@ -178,6 +179,23 @@ def balance(fold: Fold) -> Balance:
         account = totals.get(queue, QueueTotals())
         rows.append(QueueBalance(queue, name, account, live.get(queue, LiveCount()), lost.get(queue, Loss())))
     return Balance(tuple(rows), tuple(fold.anomalies), fold.anomaly_count, held)
+
+
+def _count_rows(fold: Fold) -> dict[int, LiveCount]:
+    """Count the messages of which there is nothing special to say, by queue: they may be millions."""
+    live: dict[int, LiveCount] = {}
+    for lot in fold.messages.rows.lots():
+        count = live.get(lot.queue)
+        if count is None:
+            count = live[lot.queue] = LiveCount()
+        if lot.actor:
+            count.acquired += len(lot.sequences)
+        else:
+            count.available += len(lot.sequences)
+        # As `message_hash`, without a call for each.
+        count.hash_sum += sum(map(mul, lot.sequences, lot.fingerprints)) + sum(lot.sequences) * _HASH_FACTOR
+        count.size_bytes += lot.size_bytes
+    return live
 
 
 def check(fold: Fold, where: str) -> None:

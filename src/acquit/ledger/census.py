@@ -35,14 +35,15 @@ class Census:
         sequences: Iterable[int],
         find: Callable[[int], LiveMessage | None],
     ) -> None:
-        """`segments` oldest first, and `end`, which is theirs; `sequences` of all live messages, those held by
-        transactions included; `find` says of one where it is now, or None when it is live no more."""
+        """`segments` oldest first, and `end`, which is theirs; `sequences` of all that is live now, messages held
+        by transactions included, whatever becomes of it while it is asked; `find` says of one where it is now, or
+        None when it is live no more."""
         self._bases = [info.base for info in segments]
         self._numbers = [info.number for info in segments]
         self._standing = {number: array("Q") for number in self._numbers}
         """Sequences that stand in each segment, by its number."""
         self._end = end
-        self._unasked = iter(list(sequences))
+        self._unasked = iter(sequences)
         self._find = find
 
     def covers(self, segment: SegmentInfo) -> bool:

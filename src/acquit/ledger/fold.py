@@ -14,7 +14,7 @@ to the beginning. A fold that never meets it does not know the state (`incomplet
 would turn one wrong message into a broker that does not start. It is kept, with its position, up to a bound, and
 every reader of the ledger shows it. Records that cannot be read at all do stop it.
 
-Per posting the fold keeps one `LiveMessage`; bodies stay on disk.
+Per posting the fold keeps a row of numbers, or a `LiveMessage` (`ledger.live_messages`); bodies stay on disk.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from acquit.ledger.live import (
     note_attempt,
     notes_of,
 )
+from acquit.ledger.live_messages import LiveMessages
 from acquit.ledger.records import (
     POSTING_META,
     Attempt,
@@ -72,7 +73,7 @@ class Fold:
     without_payload: Final = frozenset({int(RecordKind.POSTING), int(RecordKind.COPIED)})
 
     def __init__(self) -> None:
-        self.messages: dict[int, LiveMessage] = {}
+        self.messages = LiveMessages()
         """Messages by sequence: those in queues, and those held by open transactions."""
         self.table = StateTable()
         self.held: dict[int, set[int]] = {}
@@ -96,7 +97,6 @@ class Fold:
         self.anomalies: list[str] = []
         """Descriptions of records that did not fit, at most `ANOMALIES_MAX`; `anomaly_count` goes on."""
         self.anomaly_count = 0
-        self._time_us = 0
         self._first_segment = 0
         self._segment = 0
 
@@ -172,11 +172,7 @@ class Fold:
 
     def _posting(self, record: Record) -> None:
         sequence, _, time_us, fingerprint, queue, _, kind, flags, attempt, transaction = EVENT.unpack(record.event)
-        if time_us == self._time_us:
-            # What was posted in one turn has one time: a million messages share the number.
-            time_us = self._time_us
-        self._time_us = time_us
-        meta = record.meta
+        messages, meta = self.messages, record.meta
         if len(meta) < POSTING_META.size:
             raise ValueError(f"a posting with {len(meta)} bytes of plain fields")
         expires_at_ms, due_at_ms, _, address_bytes, id_bytes, priority = POSTING_META.unpack_from(meta)
@@ -187,30 +183,44 @@ class Fold:
             notes = notes_of(posting)
             if kind == _POSTED:
                 remember(self.table.windows, posting, record.position)
-        if sequence in self.messages:
-            self._anomaly(record, f"message {sequence} is posted, which is live")
-        message = LiveMessage(
-            sequence,
-            queue,
-            record.position,
-            fingerprint,
-            flags,
-            attempt,
-            time_us,
-            expires_at_ms,
-            due_at_ms,
-            priority,
-            0,
-            0,
-            notes,
+        plain = (
+            kind == _POSTED
+            and notes is None
+            and not (attempt or expires_at_ms or due_at_ms or sequence in messages.objects)
         )
-        if kind != _POSTED:
-            self._posted_as(kind, record, message, transaction)
+        if not (
+            plain and messages.rows.add(sequence, record.position, fingerprint, time_us, queue, 0, flags, priority)
+        ):
+            self._post(
+                record,
+                kind,
+                transaction,
+                LiveMessage(
+                    sequence,
+                    queue,
+                    record.position,
+                    fingerprint,
+                    flags,
+                    attempt,
+                    time_us,
+                    expires_at_ms,
+                    due_at_ms,
+                    priority,
+                    notes=notes,
+                ),
+            )
         if due_at_ms:
             at = POSTING_META.size + address_bytes
             self._keep_id(sequence, meta[at : at + id_bytes])
-        self.messages[sequence] = message
         self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
+
+    def _post(self, record: Record, kind: int, transaction: int, message: LiveMessage) -> None:
+        """Take a posting of which there is more to say than a row does."""
+        if message.sequence in self.messages:
+            self._anomaly(record, f"message {message.sequence} is posted, which is live")
+        if kind != _POSTED:
+            self._posted_as(kind, record, message, transaction)
+        self.messages[message.sequence] = message
 
     def _posted_as(self, kind: int, record: Record, message: LiveMessage, transaction: int) -> None:
         """Take what a posting says that is not simply posted: a transaction holds it, or it enters by another event."""
@@ -230,19 +240,15 @@ class Fold:
         if len(data) % EVENT.size:
             raise ValueError(f"an event array of {len(data)} bytes")
         self.digest.here.add_events(data)
-        messages = self.messages
+        drop, acquire = self.messages.drop, self.messages.acquire
         for event in EVENT.iter_unpack(data):
             kind = event[6]
             if kind in RETIRING:
-                if messages.pop(event[0], None) is None:
+                if not drop(event[0]):
                     self._missing(record, event)
             elif kind == EventKind.ACQUIRED:
-                message = messages.get(event[0])
-                if message is None:
+                if not acquire(event[0], event[5]):
                     self._missing(record, event)
-                else:
-                    message.actor = event[5]
-                    message.flags |= DISPATCHED
             else:
                 self._event(record, Event._make(event))
 
@@ -274,7 +280,7 @@ class Fold:
 
     def _enter(self, record: Record, event: Event) -> LiveMessage | None:
         """A message enters without a posting of its own: a copy, or one that a transaction held."""
-        source = self.messages.get(event.origin)
+        source = self.messages.look(event.origin)
         if source is None:
             # What a transaction held may have been posted in a segment that left; if it still lives, it was copied.
             if not self.incomplete:
@@ -311,7 +317,7 @@ class Fold:
         attempt = Attempt.decode(record)
         event = attempt.event
         self.digest.here.add_events(record.event)
-        before = self.messages.get(event.sequence)
+        before = self.messages.look(event.sequence)
         noted = before is not None and is_attempt(before, event)
         message = self._event(record, event)
         if message is None or event.kind in RETIRING:
@@ -354,7 +360,7 @@ class Fold:
 
     def _copied_with(self, record: Record) -> None:
         event = CopiedWith.decode(record).event
-        base = self.messages.get(event.origin)
+        base = self.messages.look(event.origin)
         if base is None:
             if not self.incomplete:
                 self._anomaly(record, f"message {event.sequence} is copied with {event.origin}, which is not live")

@@ -1,0 +1,281 @@
+"""Live messages of which there is nothing special to say, as columns: some 40 bytes each, found by sequence.
+
+A message that was posted, waits in its queue, and was never given back needs seven numbers. As an object it takes ten
+times as much memory as the numbers do, and a queue that is millions deep is mostly of such messages: the fold of a
+journal keeps them so (`ledger.live_messages`), and so does the broker as long as their turn is far away
+(`broker.parking`).
+
+The columns are cut into chunks by sequence. Within one they are sorted, and mostly without holes, so that where a
+message stands is guessed and seldom searched. What leaves is struck out, and a chunk that is half struck out is
+written anew.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import repeat
+from operator import rshift
+from typing import Final, NamedTuple
+
+from acquit.ledger.events import DISPATCHED
+from acquit.store.interface import Position
+
+ROW_BYTES: Final = 40
+"""Bytes that a message costs here, about: 36 in the columns, which grow by an eighth at a time."""
+_SHIFT: Final = 12
+_OFFSET: Final = (1 << _SHIFT) - 1
+_STRUCK_MIN: Final = 64
+
+
+class PlainRow(NamedTuple):
+    """Row of a message that is kept here."""
+
+    sequence: int
+    position: Position
+    """Position of the record that holds its payload; never 0, where a journal begins with no posting."""
+    fingerprint: int
+    posted_us: int
+    queue: int
+    actor: int
+    """Actor that has it acquired; 0: nobody."""
+    flags: int
+    priority: int
+
+
+class RowLot(NamedTuple):
+    """Rows of messages that are alike."""
+
+    queue: int
+    actor: int
+    flags: int
+    priority: int
+    sequences: list[int]
+    positions: list[int]
+    fingerprints: list[int]
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of their payloads."""
+        return sum(map(rshift, self.fingerprints, repeat(32)))
+
+
+class _SequenceChunk:
+    """PlainRows of sequences that agree but for their last bits, by those: `offsets`."""
+
+    __slots__ = ("actors", "fingerprints", "marks", "offsets", "positions", "queues", "struck", "times_us")
+
+    def __init__(self) -> None:
+        self.offsets = array("H")
+        self.positions = array("Q")
+        """0: struck out."""
+        self.fingerprints = array("Q")
+        self.times_us = array("q")
+        self.queues = array("I")
+        self.actors = array("I")
+        self.marks = array("H")
+        """Flags, and above them the priority."""
+        self.struck = 0
+
+    def find(self, offset: int) -> int:
+        """Return the index of a row; -1 where there is none."""
+        offsets = self.offsets
+        if not offsets:
+            return -1
+        index = offset - offsets[0]
+        if index < 0:
+            return -1
+        if index >= len(offsets) or offsets[index] != offset:
+            index = bisect_left(offsets, offset)
+            if index == len(offsets) or offsets[index] != offset:
+                return -1
+        return index if self.positions[index] else -1
+
+    def insert(self, offset: int, row: tuple[int, int, int, int, int, int]) -> bool:
+        """Put a row where others stand behind it, or where one was struck out; False where it is there."""
+        columns = self.positions, self.fingerprints, self.times_us, self.queues, self.actors, self.marks
+        index = bisect_left(self.offsets, offset)
+        if index < len(self.offsets) and self.offsets[index] == offset:
+            if self.positions[index]:
+                return False
+            self.struck -= 1
+            for column, value in zip(columns, row, strict=True):
+                column[index] = value
+            return True
+        self.offsets.insert(index, offset)
+        for column, value in zip(columns, row, strict=True):
+            column.insert(index, value)
+        return True
+
+    def rewrite(self) -> None:
+        """Leave out what is struck out."""
+        kept = [index for index, position in enumerate(self.positions) if position]
+        self.offsets = array("H", [self.offsets[index] for index in kept])
+        self.positions = array("Q", [self.positions[index] for index in kept])
+        self.fingerprints = array("Q", [self.fingerprints[index] for index in kept])
+        self.times_us = array("q", [self.times_us[index] for index in kept])
+        self.queues = array("I", [self.queues[index] for index in kept])
+        self.actors = array("I", [self.actors[index] for index in kept])
+        self.marks = array("H", [self.marks[index] for index in kept])
+        self.struck = 0
+
+
+class PlainRows:
+    """The columns; see above. Nothing in them is of interest but by sequence, and in order."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, _SequenceChunk] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, sequence: int) -> bool:
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        return chunk is not None and chunk.find(sequence & _OFFSET) >= 0
+
+    def add(
+        self,
+        sequence: int,
+        position: int,
+        fingerprint: int,
+        posted_us: int,
+        queue: int,
+        actor: int,
+        flags: int,
+        priority: int,
+    ) -> bool:
+        """Keep a message. False, and nothing is changed, where one of that sequence is here. In the order of sequences
+        it is cheapest."""
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        if chunk is None:
+            chunk = self._chunks[sequence >> _SHIFT] = _SequenceChunk()
+        offset = sequence & _OFFSET
+        offsets = chunk.offsets
+        if offsets and offsets[-1] >= offset:
+            added = chunk.insert(offset, (position, fingerprint, posted_us, queue, actor, priority << 8 | flags))
+            self._count += added
+            return added
+        self._count += 1
+        offsets.append(offset)
+        chunk.positions.append(position)
+        chunk.fingerprints.append(fingerprint)
+        chunk.times_us.append(posted_us)
+        chunk.queues.append(queue)
+        chunk.actors.append(actor)
+        chunk.marks.append(priority << 8 | flags)
+        return True
+
+    def find(self, sequence: int) -> PlainRow | None:
+        """Return what is known of a message; None where it is not here."""
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
+        if chunk is None or index < 0:
+            return None
+        mark = chunk.marks[index]
+        return PlainRow(
+            sequence,
+            Position(chunk.positions[index]),
+            chunk.fingerprints[index],
+            chunk.times_us[index],
+            chunk.queues[index],
+            chunk.actors[index],
+            mark & 0xFF,
+            mark >> 8,
+        )
+
+    def take(self, sequence: int) -> PlainRow | None:
+        """Return what is known of a message, and keep it no more."""
+        row = self.find(sequence)
+        if row is not None:
+            self.discard(sequence)
+        return row
+
+    def discard(self, sequence: int) -> bool:
+        """Keep a message no more; False where it is not here."""
+        number = sequence >> _SHIFT
+        chunk = self._chunks.get(number)
+        index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
+        if chunk is None or index < 0:
+            return False
+        self._count -= 1
+        chunk.positions[index] = 0
+        chunk.struck += 1
+        if chunk.struck == len(chunk.offsets):
+            del self._chunks[number]
+        elif chunk.struck > _STRUCK_MIN and 2 * chunk.struck > len(chunk.offsets):
+            chunk.rewrite()
+        return True
+
+    def mark(self, sequence: int, flags: int) -> None:
+        """Add flags to those of a message that is here."""
+        chunk = self._chunks[sequence >> _SHIFT]
+        chunk.marks[chunk.find(sequence & _OFFSET)] |= flags
+
+    def acquire(self, sequence: int, actor: int) -> bool:
+        """An actor has acquired a message; False where it is not here."""
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
+        if chunk is None or index < 0:
+            return False
+        chunk.actors[index] = actor
+        chunk.marks[index] |= DISPATCHED
+        return True
+
+    def move(self, sequence: int, position: Position) -> Position | None:
+        """The record of a message stands at `position` now. Where it stood; None where the message is not here."""
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
+        if chunk is None or index < 0:
+            return None
+        before = Position(chunk.positions[index])
+        chunk.positions[index] = position
+        return before
+
+    def sequences(self) -> Iterator[int]:
+        """Return the sequences of what is here now, in order, whatever becomes of it while the caller goes through
+        them. To begin costs two bytes a message."""
+        return _joined(
+            [
+                (number << _SHIFT, chunk.offsets[:], chunk.positions[:] if chunk.struck else None)
+                for number, chunk in sorted(self._chunks.items())
+            ]
+        )
+
+    def lots(self) -> Iterator[RowLot]:
+        """Return all that is here, in order for each queue, up to some thousands at a time that differ in no more than
+        sequence, position, size and time. Nothing may be added or leave meanwhile, but what was returned."""
+        for number, chunk in sorted(self._chunks.items()):
+            if chunk.struck:
+                chunk.rewrite()
+            base = number << _SHIFT
+            columns = [base + offset for offset in chunk.offsets], list(chunk.positions), list(chunk.fingerprints)
+            kinds = list(zip(chunk.queues, chunk.actors, chunk.marks, strict=True))
+            if kinds.count(kinds[0]) == len(kinds):
+                yield _lot(kinds[0], *columns)
+                continue
+            places: dict[tuple[int, int, int], list[int]] = {}
+            for index, kind in enumerate(kinds):
+                places.setdefault(kind, []).append(index)
+            for kind, indexes in places.items():
+                yield _lot(kind, *([column[index] for index in indexes] for column in columns))
+
+
+def _lot(kind: tuple[int, int, int], sequences: list[int], positions: list[int], fingerprints: list[int]) -> RowLot:
+    queue, actor, mark = kind
+    return RowLot(queue, actor, mark & 0xFF, mark >> 8, sequences, positions, fingerprints)
+
+
+def _joined(copies: list[tuple[int, array[int], array[int] | None]]) -> Iterator[int]:
+    for base, offsets, positions in copies:
+        if positions is None:
+            for offset in offsets:
+                yield base + offset
+        else:
+            for offset, position in zip(offsets, positions, strict=True):
+                if position:
+                    yield base + offset
+
+
+__all__ = ["ROW_BYTES", "PlainRow", "PlainRows", "RowLot"]

@@ -1,0 +1,122 @@
+"""Messages kept as columns against a dictionary of them, whatever comes and goes, in whatever order."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acquit.ledger.events import DISPATCHED
+from acquit.ledger.live import LiveMessage, Notes
+from acquit.ledger.live_messages import LiveMessages
+from acquit.ledger.rows import PlainRow, PlainRows
+from acquit.store.interface import Position
+
+CHUNK = 4_096
+SEQUENCES = [*range(1, 40), *range(CHUNK - 20, CHUNK + 20), 5 * CHUNK, 5 * CHUNK + 1, 1 << 60]
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "add", "add run", "take", "discard", "discard run", "acquire", "mark", "move"]),
+        st.sampled_from(SEQUENCES),
+        st.integers(1, 1 << 40),
+    ),
+    max_size=60,
+)
+
+
+def row(sequence: int, number: int) -> PlainRow:
+    return PlainRow(
+        sequence, Position(number), number << 20, -number, number & 0xFFFF, number % 3, number & 0xF, number % 10
+    )
+
+
+@settings(max_examples=300)
+@given(steps)
+def test_the_columns_are_a_dictionary(story: list[tuple[str, int, int]]) -> None:
+    rows, model = PlainRows(), dict[int, PlainRow]()
+    looks = []
+    for name, sequence, number in story:
+        known = model.get(sequence)
+        if name.startswith("add"):
+            for one in range(sequence, sequence + (number % 200 if "run" in name else 1)):
+                assert rows.add(*row(one, number)) == (one not in model)
+                model.setdefault(one, row(one, number))
+        elif name == "take":
+            assert rows.take(sequence) == model.pop(sequence, None)
+        elif name.startswith("discard"):
+            for one in range(sequence, sequence + (number % 200 if "run" in name else 1)):
+                assert rows.discard(one) == (model.pop(one, None) is not None)
+        elif name == "acquire":
+            assert rows.acquire(sequence, number & 0xFFFF) == (known is not None)
+            if known is not None:
+                model[sequence] = known._replace(actor=number & 0xFFFF, flags=known.flags | DISPATCHED)
+        elif name == "move":
+            assert rows.move(sequence, Position(number)) == (None if known is None else known.position)
+            if known is not None:
+                model[sequence] = known._replace(position=Position(number))
+        elif known is not None:
+            rows.mark(sequence, 0x40)
+            model[sequence] = known._replace(flags=known.flags | 0x40)
+        looks.append((rows.sequences(), sorted(model)))
+        assert rows.find(sequence) == model.get(sequence)
+        assert (sequence in rows) == (sequence in model)
+        assert len(rows) == len(model)
+    for look, expected in looks:
+        assert list(look) == expected, "what was there when it began"
+    assert [rows.find(sequence) for sequence in rows.sequences()] == [one for _, one in sorted(model.items())]
+    found = [
+        (sequence, position, fingerprint, lot.queue, lot.actor, lot.flags, lot.priority)
+        for lot in rows.lots()
+        for sequence, position, fingerprint in zip(lot.sequences, lot.positions, lot.fingerprints, strict=True)
+    ]
+    assert sorted(found) == [
+        (one.sequence, one.position, one.fingerprint, one.queue, one.actor, one.flags, one.priority)
+        for _, one in sorted(model.items())
+    ]
+    assert all(lot.sequences == sorted(lot.sequences) for lot in rows.lots())
+    assert sum(lot.size_bytes for lot in rows.lots()) == sum(one.fingerprint >> 32 for one in model.values())
+    assert rows._chunks.keys() == {sequence // CHUNK for sequence in model}, "what is empty takes no room"
+
+
+def message(sequence: int, number: int) -> LiveMessage:
+    """A message that is plain, or has one thing about it that a row cannot say."""
+    fields = {
+        0: {"attempt": 1},
+        1: {"expires_at_ms": 5},
+        2: {"due_at_ms": 5},
+        3: {"transaction": 7},
+        4: {"notes": Notes(returns=1)},
+    }.get(number % 12, {})
+    position = Position(0 if number % 12 == 5 else number)
+    return LiveMessage(sequence, number & 0xFF, position, number << 8, 1, actor=number % 3, **fields)  # type: ignore[arg-type]
+
+
+@settings(max_examples=200)
+@given(steps)
+def test_live_messages_are_a_dictionary(story: list[tuple[str, int, int]]) -> None:
+    kept, model = LiveMessages(), dict[int, LiveMessage]()
+    for name, sequence, number in story:
+        if name.startswith("add"):
+            kept[sequence] = message(sequence, number)
+            model[sequence] = message(sequence, number)
+        elif name == "acquire":
+            known = model.get(sequence)
+            assert kept.acquire(sequence, number & 0xFF) == (known is not None)
+            if known is not None:
+                known.actor = number & 0xFF
+                known.flags |= DISPATCHED
+        elif name == "take":
+            assert kept.pop(sequence, None) == model.pop(sequence, None)
+        elif name.startswith("discard"):
+            assert kept.drop(sequence) == (model.pop(sequence, None) is not None)
+        elif name == "move":
+            found = kept.get(sequence)
+            assert found == model.get(sequence)
+            if found is not None:  # whoever asks for one may change it
+                found.due_at_ms = model[sequence].due_at_ms = number
+        else:
+            assert kept.look(sequence) == model.get(sequence)
+        assert (sequence in kept) == (sequence in model)
+        assert len(kept) == len(model)
+        assert {one.sequence: one for one in kept.copies()} == model
+        assert sorted(kept) == sorted(model)
+    assert kept == model
