@@ -197,8 +197,30 @@ MISTAKES: tuple[Planted, ...] = (
         "requeue at the wrong end",
         "a message that comes back stands at its old place",
         "broker/dispatching/backlog.py",
-        "        if not line or line[-1].sequence < message.sequence:\n            line.append(message)\n",
-        "        if True:\n            line.append(message)\n",
+        "        if lane.last > message.sequence:\n",
+        "        if False:\n",
+    ),
+    _one(
+        "a message in hand is parked",
+        "a message has one object, whoever has it in hand",
+        "broker/parking.py",
+        "            if _references(messages, index) != _ALONE or not _is_plain(messages[index]):\n",
+        "            if not _is_plain(messages[index]):\n",
+    ),
+    _one(
+        "a parked message is said to be where it was",
+        "a segment leaves the journal when nothing live stands in it",
+        "broker/holdings.py",
+        "        before = self._parking.rows.move(sequence, position)\n",
+        "        before = self._parking.rows.move(sequence, Position(self._parking.rows.find(sequence).position)) "
+        "if sequence in self._parking.rows else None\n",
+    ),
+    _one(
+        "a restart forgets that a parked message may have been acquired",
+        "who gets a message first is told so, nobody else",
+        "broker/recovery.py",
+        "        maybe += lot.sequences[: bisect_left(lot.sequences, certain[lot.queue])]\n",
+        "",
     ),
     _one(
         "double dispatch",

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any, Final
 
 import acquit.aio
+from acquit.broker import parking
 from acquit.broker.options import BrokerOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.ledger.balance import balance
@@ -99,6 +100,8 @@ JOURNALS: Final = (
     ),
 )
 """From segments that hold a handful of messages to some that hold a few hundred."""
+DEPTHS: Final = (parking.SIZES, parking.Sizes(1, 1), parking.Sizes(4, 3))
+"""How deep a queue is before its messages are parked."""
 STEPS: Final = (1, 4, 256)
 """How many messages are copied out of a segment at a time: no promise speaks of that."""
 
@@ -184,8 +187,8 @@ class World(Simulation):
         self.aims = aims(self.kinds) if self.fault_rng.random() < AIMED_WORLDS else []
         self.wall = Wall(lambda: self.scheduler.now, START_S)
         self.once = Place(name="once", settings={"max_delivery_attempts": 0})
-        self.places = tuple(draw(name, rng, case.traits) for name in "abc")
-        self.topics = (draw("t", rng, case.traits, topic=True),)
+        self.places = tuple(self._deep(draw(name, rng, case.traits)) for name in "abc")
+        self.topics = (self._deep(draw("t", rng, case.traits, topic=True)),)
         everywhere = (*self.places, *self.topics, self.once)
         self.oracle = Oracle(self.once.name, everywhere, lambda: self.scheduler.now, self.wall)
         self.oracle.stood_still = lambda: max(
@@ -232,6 +235,12 @@ class World(Simulation):
         )
         kept_ms = Random(f"termini of {self.case.seed}").choice(KEPT_MS)
         return replace(drawn, limits=replace(drawn.limits, terminus_kept_ms_max=kept_ms))
+
+    def _deep(self, place: Place) -> Place:
+        """Have the bodies of an address in the journal alone, where its queues park their messages and it may be so."""
+        if "full_policy" in place.settings or DEPTHS[0] == parking.SIZES:
+            return place
+        return replace(place, settings={"full_policy": "page", "messages_max": 1, **place.settings})
 
     def body(self) -> tuple[str, str]:
         """A key, and a body that begins with it."""
@@ -544,6 +553,7 @@ class World(Simulation):
 
 def simulate(case: Case) -> World:
     """Run one world. What it raises says how to repeat it."""
+    usual, parking.SIZES = parking.SIZES, Random(f"parking of {case.seed}").choice(DEPTHS)
     with seeded(case.seed):
         world = World(case)
         try:
@@ -551,6 +561,8 @@ def simulate(case: Case) -> World:
         except BaseException as why:
             why.add_note(f'make simulate CASE="{case}" repeats it; {dict(world.faults)}, {dict(world.oracle.counts)}')
             raise
+        finally:
+            parking.SIZES = usual
     return world
 
 

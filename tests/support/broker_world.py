@@ -12,10 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Final
 
+from acquit.broker import parking
 from acquit.broker.core import Core
+from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.links.peers import Peer
-from acquit.broker.message import COPY, OBJECT_BYTES
+from acquit.broker.message import COPY, OBJECT_BYTES, PARKED_BYTES
 from acquit.broker.options import BrokerOptions
 from acquit.broker.queue import NodeState
 from acquit.errors import StoreFull
@@ -45,7 +48,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.types import Described, ULong
 from acquit.store.disk import Disk
-from acquit.store.interface import Batch
+from acquit.store.interface import Batch, Position
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
 from acquit.store.recovery import open_store
@@ -243,6 +246,10 @@ class Client:
         self.world.carry()
 
 
+SHALLOW: Final = parking.Sizes(3, 2)
+"""Sizes of queues by which a few messages are deep enough to be parked."""
+
+
 class World:
     """One broker and its clients."""
 
@@ -269,7 +276,9 @@ class World:
             clock_us=lambda: self.now_us,
             clock_s=lambda: self.now_s,
         )
+        parking.SIZES, before = SHALLOW, parking.SIZES
         self.core = Core(self.options, self.opened.recorder, self.opened.sequences, "world", self.now_us)
+        parking.SIZES = before
         self.recovered = self.core.restore(self.opened.fold)
         self.checkpointer = Checkpointer(
             self.opened.recorder,
@@ -373,8 +382,7 @@ class World:
             if read is not None:
                 read.run()
                 self.checkpointer.complete_read(read)
-        live = self.core.life.live.values(), self.core.transactions.postings.durable.values()
-        check_left(self.opened.journal, (message.position for some in live for message in some))
+        check_left(self.opened.journal, self.live_positions())
 
     def chores(self) -> None:
         """The journal's housekeeping, as far as it goes now, and a batch that found no room before it."""
@@ -439,24 +447,31 @@ class World:
         disk = after_kill(self.disk)
         return open_journal(DATA, self.journal_options, disk=disk, clock_us=lambda: self.now_us).fold
 
+    def live_positions(self) -> list[Position]:
+        """Where the records of all live messages stand, those held by transactions included."""
+        holdings = self.core.holdings
+        return [message.position for message in map(holdings.live, holdings.sequences()) if message is not None]
+
     # -- what holds ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """The accounts of every queue, at any moment, and which segments messages are in."""
         core = self.core
         check_accounts(core)
-        live = core.life.live.values(), core.transactions.postings.durable.values()
+        holdings, positions = core.holdings, self.live_positions()
+        assert len(positions) == holdings.live_count
         for info in self.opened.journal.segments:
             if info.sealed:
-                assert core.holdings.occupants(info.number) == sum(
-                    one.position < info.end for some in live for one in some
-                )
+                assert holdings.occupants(info.number) == sum(position < info.end for position in positions)
 
     def check_journal(self) -> None:
         """After `settle`: the journal alone says the same of every durable message as the broker does."""
         fold = self.fold()
         assert fold.anomalies == []
-        mine = {sequence: self.core.holdings.live(sequence) for sequence in self.core.life.live}
+        life = self.core.life
+        mine = {
+            sequence: self.core.holdings.live(sequence) for sequence in (*life.live, *life.parking.rows.sequences())
+        }
         assert fold.messages.keys() == mine.keys()
         for sequence, message in mine.items():
             kept = fold.messages[sequence]
@@ -469,6 +484,14 @@ class World:
             assert attrgetter(*counts)(said) == attrgetter(*counts)(noted), (kept, message)
 
 
+def places(backlog: Backlog) -> list[int]:
+    """The sequences of all that wait in a backlog, in no order; nothing is made an object for that."""
+    found = [message.sequence for message in backlog.objects() if message.state is NodeState.AVAILABLE]
+    blocks = [block for lane in backlog._lanes for block in lane.blocks if not isinstance(block, list)]
+    assert not blocks or backlog._parking is not None
+    return found + [one for block in blocks for one in block if backlog._parking and backlog._parking.waits(one)]
+
+
 def check_accounts(core: Core) -> None:
     """What a broker counts of its messages is what there is. At any moment between two calls of the core."""
     memory = messages = without_body = 0
@@ -477,23 +500,31 @@ def check_accounts(core: Core) -> None:
         assert queue.entered - queue.retired == queue.live, (queue, queue.counts)
         assert queue.acquired >= 0
         assert queue.pending >= 0
-        assert queue.backlog.count == len(list(queue.backlog.next_messages()))
+        assert queue.backlog.count == len(places(queue.backlog))
         memory += queue.memory_bytes
         messages += queue.live
     for message in core.life.live.values():
         live_bytes += 0 if message.flags & COPY else message.size_bytes
         live_count += 1
         without_body += message.body is None
+    rows = core.life.parking.rows
+    parked = sum(core.life.parking.count(queue) for queue in (*core.queues.by_name.values(), *core.removal.queues))
+    assert parked == len(rows)
+    for row in map(rows.find, rows.sequences()):
+        assert row is not None
+        assert not row.actor
+        live_bytes += 0 if row.flags & COPY else row.fingerprint >> 32
+        live_count += 1
     retirements = {id(one) for transaction in core.transactions for one in transaction.retirements}
     assert all(message.state is NodeState.ACQUIRED for message in core.life.retiring)
     assert all(id(one) in retirements for one in core.life.retiring.values())
     postings = core.transactions.postings
-    assert core.memory.object_bytes == messages * OBJECT_BYTES
+    assert core.memory.object_bytes == (messages - parked) * OBJECT_BYTES + parked * PARKED_BYTES
     arriving = core._assembly._by_peer  # one of them may be put out, and keep it until its close is answered
     assert all(not peer.engine.closed and count == peer.engine.assembled_bytes for peer, count in arriving.items())
     assert all(peer in arriving for peer in core._peers.values() if peer.engine.assembled_bytes)
     elsewhere = postings.memory_bytes + sum(arriving.values()) + core._management.waiting_bytes
-    assert core.memory.bytes == memory + without_body * OBJECT_BYTES + elsewhere
+    assert core.memory.bytes == memory + without_body * OBJECT_BYTES + parked * PARKED_BYTES + elsewhere
     assert min(memory, postings.memory_bytes) >= 0
     live_bytes += sum(held.size_bytes for held in postings.durable.values())
     live_count += len(postings.durable)
@@ -525,4 +556,15 @@ def posted(
     return world, client
 
 
-__all__ = ["SMALL", "START_US", "Client", "World", "after_kill", "check_accounts", "durable", "live_of", "posted"]
+__all__ = [
+    "SMALL",
+    "START_US",
+    "Client",
+    "World",
+    "after_kill",
+    "check_accounts",
+    "durable",
+    "live_of",
+    "places",
+    "posted",
+]

@@ -448,7 +448,7 @@ class Core:
         for message in self.life.live.values():
             durable[message.queue] = durable.get(message.queue, 0) + 1
         for queue in (*self.queues.by_name.values(), *self.removal.queues):
-            lost = queue.live - durable.get(queue, 0)
+            lost = queue.live - durable.get(queue, 0) - self.life.parking.count(queue)
             if lost:
                 queue.counts[EventKind.LOST_VOLATILE] += lost
                 self.scribe.count_volatile(queue, EventKind.LOST_VOLATILE, lost)

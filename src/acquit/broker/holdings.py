@@ -12,12 +12,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.recovery import to_live
+from acquit.store.interface import Position
 
 if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.transact.held_postings import HeldPostings
     from acquit.ledger.live import LiveMessage
-    from acquit.store.interface import Position
 
 logger = logging.getLogger("acquit.broker.journal")
 
@@ -32,6 +32,7 @@ class Holdings:
     def __init__(self, life: Life, postings: HeldPostings) -> None:
         """`postings` are those that transactions hold."""
         self._life = life
+        self._parking = life.parking
         self._postings = postings
         self._staying = 0
         """The number of a segment that could not leave the journal."""
@@ -44,7 +45,7 @@ class Holdings:
     @property
     def live_count(self) -> int:
         """The number of these messages."""
-        return len(self._life.live) + len(self._postings.durable)
+        return len(self._life.live) + len(self._parking.rows) + len(self._postings.durable)
 
     @property
     def last_sequence(self) -> int:
@@ -57,8 +58,8 @@ class Holdings:
         return _STAYS % self._staying if self._staying else ""
 
     def sequences(self) -> Iterable[int]:
-        """Return those of all live messages, those held by transactions included."""
-        return chain(self._life.live, self._postings.durable)
+        """Return those of all live messages at this moment, those held by transactions included."""
+        return chain(list(self._life.live), self._parking.rows.sequences(), list(self._postings.durable))
 
     def take_committed(self) -> Iterable[int]:
         """Return the sequences of messages that have come to be live by a commit since the last call."""
@@ -68,13 +69,17 @@ class Holdings:
     def live(self, sequence: int) -> LiveMessage | None:
         """Return a live message as the ledger sees it; None for one that is not live."""
         message = self._life.live.get(sequence)
-        return self._postings.live(sequence) if message is None else to_live(message)
+        if message is not None:
+            return to_live(message)
+        return self._parking.live(sequence) or self._postings.live(sequence)
 
     def moved(self, sequence: int, position: Position) -> None:
         """Take notice that the record of a message stands there now."""
-        message = self._life.live.get(sequence) or self._postings.durable[sequence]
-        self._life.occupancy.left(message.position)
-        message.position = position
+        before = self._parking.rows.move(sequence, position)
+        if before is None:
+            message = self._life.live.get(sequence) or self._postings.durable[sequence]
+            before, message.position = Position(message.position), position
+        self._life.occupancy.left(before)
         self._life.occupancy.entered(position)
 
     def occupants(self, segment: int) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message, QueueBase
+from acquit.broker.parking import Parking
 from acquit.broker.queue import Effect, NodeEvent, NodeState, step
 from acquit.errors import StoreFull
 from acquit.ledger.events import ATTEMPT_MAX, LEFT_BEHIND, EventKind
@@ -78,7 +79,8 @@ class Life:
         self.memory = memory
         self.timers = timers
         self.live: dict[int, Message] = {}
-        """Durable messages, by sequence."""
+        """Durable messages, by sequence, but for those that are parked."""
+        self.parking = Parking(self.live, memory)
         self.occupancy = Occupancy()
         """Count, by segment, of the records of these messages and of those that transactions hold."""
         self.live_bytes = 0

@@ -5,8 +5,9 @@ a whole is near its limit, bodies of durable messages are let go as soon as thei
 some ahead of dispatch, when their turn comes. Reading blocks, so it is done elsewhere: `take_reads` says what is
 wanted, `loaded` brings it. A volatile body has no other place; its senders get less credit, and at last are refused.
 
-A message whose body was let go is still an object with a place in its queue (`message.OBJECT_BYTES`): a queue that is
-deep enough fills the memory by that alone, and its senders are treated likewise. Bodies get what the objects leave.
+A message whose body was let go is still an object with a place in its queue (`message.OBJECT_BYTES`), or is parked
+(`broker.parking`): a queue that is deep enough fills the memory by that alone, and its senders are treated likewise.
+Bodies get what that leaves.
 Messages that have begun to arrive (`intake.assembly`) and those that transactions hold count as well.
 """
 
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.shaping import make_body, make_plain_body, merge_annotations, read_group
-from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message, QueueBase
+from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, PARKED_BYTES, Message, QueueBase
 from acquit.broker.nodes.capacity import UNLIMITED
 from acquit.broker.queue import NodeState
 from acquit.errors import DecodeError
@@ -112,6 +113,21 @@ class Memory:
         else:
             self.bytes += objects_bytes
 
+    def enter_parked(self, messages: int) -> None:
+        """Count messages that are in queues from now on, and are parked (`broker.parking`)."""
+        self.bytes += messages * PARKED_BYTES
+        self.object_bytes += messages * PARKED_BYTES
+
+    def park(self, messages: int) -> None:
+        """Count so many messages, which have no bodies in memory, as having no objects any more."""
+        self.bytes -= messages * (OBJECT_BYTES - PARKED_BYTES)
+        self.object_bytes -= messages * (OBJECT_BYTES - PARKED_BYTES)
+
+    def unpark(self) -> None:
+        """Count one message that was parked as having an object again."""
+        self.bytes += OBJECT_BYTES - PARKED_BYTES
+        self.object_bytes += OBJECT_BYTES - PARKED_BYTES
+
     def leave(self, message: Message) -> None:
         """Drop the body of a message that is in no queue any more, and count the message no more."""
         self.drop(message)
@@ -153,13 +169,14 @@ class Memory:
         queue = max(queues, key=lambda queue: queue.memory_bytes)
         wanted += self._limits.memory_bytes_max // 16
         left = PAGED_AT_ONCE
-        for message in islice(queue.backlog.next_messages(), READ_AHEAD_MESSAGES, SCANNED_AT_ONCE):
+        for message in islice(queue.backlog.objects(), READ_AHEAD_MESSAGES, SCANNED_AT_ONCE):
             if message.body is not None and message.flags & DURABLE:
                 wanted -= message.size_bytes + BODY_BYTES
                 self.drop(message)
                 left -= 1
                 if wanted <= 0 or not left:
-                    return
+                    break
+        queue.backlog.park_more()
 
     def room(self, queue: QueueBase, *, volatile: bool) -> int:
         """Return how many bytes may be posted to the queue; not above 0: none."""

@@ -13,6 +13,7 @@ from acquit.broker.tally import QueueTally
 from acquit.ledger.events import COPY, DISPATCHED, DURABLE
 from acquit.ledger.live import ATTEMPTS_KEPT_MAX
 from acquit.ledger.records import AttemptNote
+from acquit.ledger.rows import ROW_BYTES
 
 if TYPE_CHECKING:
     from acquit.broker.nodes.lifetime import Temporary
@@ -32,6 +33,8 @@ that grows, which then takes half as much again and, while it is copied, twice."
 OVERHEAD_BYTES: Final = OBJECT_BYTES + 112
 """Bytes that a message with its body in memory costs besides the payload that was posted: `OBJECT_BYTES`, and about 100
 for the object that is its body and for what we add to it."""
+PARKED_BYTES: Final = ROW_BYTES + 8
+"""Bytes that a message costs in memory while it is parked (`broker.parking`): its row, and its place in the backlog."""
 
 
 class Holder(Protocol):
@@ -368,6 +371,7 @@ __all__ = [
     "KINDS",
     "OBJECT_BYTES",
     "OVERHEAD_BYTES",
+    "PARKED_BYTES",
     "TOLD_DURABLE",
     "Former",
     "Holder",

@@ -2,20 +2,23 @@
 
 Bodies stay on the disk until their turn comes. A message that somebody had acquired when the last run ended comes back
 as from a lost connection, which is recorded; volatile messages are gone, and what is known of them is recorded as lost.
-Each message of the fold is replaced by the broker's own as it is taken over, so that a million of them are in memory
-once.
+Messages that the fold has as rows stay rows (`broker.parking`); each other is replaced by the broker's own as it is
+taken over.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from array import array
+from bisect import bisect_left
+from typing import TYPE_CHECKING
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Former, Message
 from acquit.broker.nodes.node import Queue
 from acquit.broker.nodes.subscription import Subscription
+from acquit.broker.parking import KEPT_FLAGS
 from acquit.broker.queue import NodeState
 from acquit.ledger import records
-from acquit.ledger.events import ENTERING, ID_REUSED, RETIRING, SUSPENDED, EventKind
+from acquit.ledger.events import ENTERING, RETIRING, SUSPENDED, EventKind
 from acquit.ledger.live import LiveMessage, Notes
 from acquit.ledger.records import Counters, QueueFlag
 from acquit.store.interface import Position
@@ -31,10 +34,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.topics import Topic, Topics
     from acquit.broker.outcomes.settling import Settling
     from acquit.ledger.fold import Fold
-
-
-_KEPT_FLAGS: Final = DISPATCHED | COPY | ID_REUSED
-"""Flags of a message that a restart keeps."""
+    from acquit.ledger.live_messages import LiveMessages
 
 
 def recover(
@@ -74,7 +74,7 @@ def recover(
             settling.restarted(message, actor)
     for entry in entries:
         _go_on(entry, nodes[entry.number], topics, subscriptions, removal)
-    return len(life.live)
+    return len(life.live) + len(life.parking.rows)
 
 
 def _restore_queue(entry: records.Queue, queues: Queues) -> Queue:
@@ -128,7 +128,8 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     live, entered = life.live, life.occupancy.entered
     enter = life.memory.enter
     live_bytes = 0
-    kept_messages = fold.messages
+    _take_over_rows(fold.messages, by_number, certain, life)
+    kept_messages = fold.messages.objects
     while kept_messages:
         sequence, kept = kept_messages.popitem()
         number = kept.queue
@@ -169,6 +170,33 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     return returned
 
 
+def _take_over_rows(messages: LiveMessages, by_number: dict[int, Queue], certain: dict[int, int], life: Life) -> None:
+    """Take over the messages of which there is nothing special to say: they are parked, as they are. Those that were
+    acquired become objects of the fold."""
+    rows = life.parking.rows = messages.rows
+    places: dict[tuple[int, int], array[int]] = {}
+    acquired: list[int] = []
+    maybe: list[int] = []
+    for lot in rows.lots():
+        if lot.actor:
+            acquired += lot.sequences
+            continue
+        queue, size = by_number[lot.queue], lot.size_bytes
+        queue.bytes += size
+        if not lot.flags & COPY:
+            life.live_bytes += size
+        places.setdefault((lot.queue, lot.priority), array("Q")).extend(lot.sequences)
+        maybe += lot.sequences[: bisect_left(lot.sequences, certain[lot.queue])]
+        life.occupancy.all_entered(lot.positions, life.scribe.journal.segments)
+    for sequence in acquired:
+        messages.get(sequence)  # an object from now on
+    for sequence in maybe:
+        rows.mark(sequence, DISPATCHED)
+    for (number, priority), sequences in sorted(places.items()):
+        by_number[number].backlog.restore(priority, sequences)
+        life.parking.take_over(by_number[number], len(sequences))
+
+
 def _shorten(message: Message, now_ms: int, life: Life) -> None:
     """See to it that a message waits no longer for another attempt than its address lets any wait. The clock may have
     been set back while the broker was down, and it would wait until the time that was."""
@@ -198,7 +226,7 @@ def _message(kept: LiveMessage, queue: Queue, now_ms: int) -> Message:
         state,
         None,
         kept.fingerprint,
-        DURABLE | kept.flags & _KEPT_FLAGS,
+        DURABLE | kept.flags & KEPT_FLAGS,
         kept.priority,
         kept.posted_us,
         kept.expires_at_ms,
@@ -238,7 +266,7 @@ def to_live(message: Message) -> LiveMessage:
         message.queue.number,
         Position(message.position),
         message.fingerprint,
-        DURABLE | message.flags & _KEPT_FLAGS | (SUSPENDED if message.state is NodeState.SUSPENDED else 0),
+        DURABLE | message.flags & KEPT_FLAGS | (SUSPENDED if message.state is NodeState.SUSPENDED else 0),
         message.attempt,
         message.posted_us,
         message.expires_at_ms,

@@ -87,8 +87,8 @@ class CheckpointOwner(Protocol):
         ...
 
     def sequences(self) -> Iterable[int]:
-        """Return the sequences of all live messages, those held by transactions included (by their provisional
-        sequence). Taken as a list at once."""
+        """Return the sequences of all messages that are live at this moment, those held by transactions included (by
+        their provisional sequence), whatever becomes of them while the caller goes through them."""
         ...
 
     def take_committed(self) -> Iterable[int]:

@@ -39,6 +39,11 @@ class Occupancy:
         self.left: Final[Callable[[int], None]] = self._left.append
         """A live message had its record at this position until now."""
 
+    def all_entered(self, positions: Sequence[int], segments: Sequence[SegmentInfo]) -> None:
+        """Note many messages that have their records at these positions, some thousands of them, and count."""
+        self._entered.extend(positions)
+        self._count(segments)
+
     def collect(self, segments: Sequence[SegmentInfo]) -> None:
         """Count, if enough has gathered. Cheap, and right to call at the end of every turn."""
         if len(self._entered) + len(self._left) >= LOT:

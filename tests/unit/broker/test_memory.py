@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from acquit.broker.memory import READ_AHEAD_MESSAGES
-from acquit.broker.message import OBJECT_BYTES
-from acquit.broker.options import BrokerLimits, BrokerOptions
+from acquit.broker.message import OBJECT_BYTES, PARKED_BYTES
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.protocol.constants import ACCEPTED
 from acquit.store.options import MIB
-from tests.support.broker_world import Client, World, durable
+from tests.support.broker_world import Client, World, durable, live_of
 
 
 def small_world() -> World:
@@ -15,11 +15,12 @@ def small_world() -> World:
 
 
 def fill(world: World, client: Client, body: bytes) -> int:
-    """Post until there is no credit for more, and none comes by time; how many."""
+    """Post until there is no credit for more, and none comes by time; how many. They have a time to live, and so are
+    not parked."""
     link = client.sender("q")
     for _ in range(200):
         while link.credit:
-            client.post(link, *[durable(body)] * link.credit)
+            client.post(link, *[durable(body, ttl_ms=1 << 30)] * link.credit)
             world.settle()
         world.core.tick(world.now_us)
         world.settle()
@@ -56,4 +57,34 @@ def test_what_a_restart_finds_counts() -> None:
     live = world.core.queues.by_name["q"].live
     world = world.stop()
     assert world.core.memory.bytes == world.core.memory.object_bytes == live * OBJECT_BYTES
+    world.check()
+
+
+def test_what_is_parked_costs_little() -> None:
+    """Before and after a restart; and what an operator looks at costs what an object does, until it leaves."""
+    world = World(BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 64 * 1024}),)))
+    client = world.client()
+    link = client.sender("q")
+    while (live := live_of(world, "q")) < 3_000:
+        client.post_all(link, *[durable(bytes(40))] * min(200, link.credit))
+    queue = world.core.queues.by_name["q"]
+    assert world.core.memory.object_bytes < 120 * live + queue.memory_bytes
+    world.check()
+    world = world.stop()
+    memory = world.core.memory
+    assert memory.bytes == memory.object_bytes == live * PARKED_BYTES
+    found: list[object] = []
+    world.core.administration.read_message("q", 1_000, 1 << 20).when_finished(found.append)
+    world.settle()
+    assert found
+    assert memory.object_bytes == live * PARKED_BYTES + OBJECT_BYTES - PARKED_BYTES
+    world.check()
+    client = world.client()
+    receiver = client.receiver("q", credit=live)
+    world.settle()
+    assert len(client.held(receiver)) == live
+    for delivery in client.held(receiver):
+        delivery.settle(ACCEPTED)
+    world.settle()
+    assert memory.bytes == memory.object_bytes == 0
     world.check()

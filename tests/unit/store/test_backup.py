@@ -46,7 +46,7 @@ def test_a_copy_has_everything() -> None:
     world = lively()
     assert world.opened.journal.left_through
     again = copy_of(world)
-    assert again.core.life.live.keys() == world.core.life.live.keys()
+    assert set(again.core.holdings.sequences()) == set(world.core.holdings.sequences())
     assert again.core.scribe.recorder.table.windows == world.core.scribe.recorder.table.windows
     assert {name: queue.live for name, queue in again.core.queues.by_name.items()} == {
         name: queue.live for name, queue in world.core.queues.by_name.items()
@@ -62,13 +62,13 @@ def test_a_copy_begins_a_new_epoch() -> None:
     assert again.opened.identity.container_id != world.opened.identity.container_id
     client = again.client()
     client.post_all(client.sender("new"), durable("x"))
-    assert max(again.core.life.live) > world.core.scribe.sequences.last + EPOCH_GAP // 2
+    assert max(again.core.holdings.sequences()) > world.core.scribe.sequences.last + EPOCH_GAP // 2
     third = again.crash()
     assert third.opened.identity == again.opened.identity, "once"
     names = third.disk.names(DATA)
     assert USED_MARK in names
     assert MARK not in names
-    assert third.core.scribe.sequences.last < max(again.core.life.live) + EPOCH_GAP // 2
+    assert third.core.scribe.sequences.last < max(again.core.holdings.sequences()) + EPOCH_GAP // 2
 
 
 def test_what_was_posted_before_is_still_a_duplicate() -> None:
@@ -92,12 +92,12 @@ def test_the_original_goes_on_while_it_is_copied(seed: int) -> None:
             client.post_all(sender, durable(bytes(rng.randrange(20_000))))
         taken.append(done)
 
-    before = set(world.core.life.live)
+    before = set(world.core.holdings.sequences())
     disk = MemoryDisk()
     back_up(DATA, DATA, disk=world.disk, target_disk=disk, progress=go_on)
     assert taken
     again = World(world.options, disk=disk, now_us=world.now_us, journal=SMALL)
-    assert before <= set(again.core.life.live) <= set(world.core.life.live)
+    assert before <= set(again.core.holdings.sequences()) <= set(world.core.holdings.sequences())
     again.settle()
     again.check_journal()
 

@@ -5,86 +5,131 @@ its old place (released, a failed attempt, a delivery time that has come, a dura
 while it was synced) goes into a heap. The next message is the smaller one of the two heads. So posting and taking cost
 a step each, and returning the logarithm of how many have returned.
 
+A lane that is *deep* has more behind the deque: *blocks* of messages, which are parked where that can be done
+(`broker.parking`), and the *tail*, where those that come wait until they are a block::
+
+    line: objects ── blocks: sequences of parked messages, or objects ── tail: objects ◀── posted
+
+As the line runs out, the next block comes to its end; as the blocks have run out, the tail.
+
 Messages that expired or were purged stay where they are and are passed over when their turn comes (their state is no
-longer AVAILABLE); when there are more of them than of the others, the lane is swept.
+longer AVAILABLE, or nothing is known of them any more); when there are more of them than of the others, the lane is
+swept: of objects, and of what is parked as far as nobody else stands before it. Eight bytes of each other are left.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nsmallest
-from itertools import islice
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeVar
 
 from acquit.broker.message import Message
 from acquit.broker.queue import NodeState
 
+if TYPE_CHECKING:
+    from acquit.broker.parking import Parking
+
+T = TypeVar("T")
 _AVAILABLE = NodeState.AVAILABLE
 _SWEEP_MIN = 1_000
 _PORTION = 5_000
+_MORE_BLOCKS = 8
 
 
 class _Lane:
-    """The messages of one priority: the line as it was posted, and a heap of those that returned."""
+    """The messages of one priority: the line as it was posted, what is behind it, and a heap of those that returned."""
 
-    __slots__ = ("line", "priority", "returned")
+    __slots__ = ("blocks", "deep", "line", "priority", "returned", "tail")
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
         self.line: deque[Message] = deque()
+        self.deep = False
+        """True if what is posted goes to the tail."""
+        self.blocks: deque[array[int] | list[Message]] = deque()
+        self.tail: list[Message] = []
         self.returned: list[tuple[int, Message]] = []
 
-    def in_order(self, limit: int | None) -> Iterator[Message]:
-        if not self.returned:
-            return iter(self.line)
-        pairs = sorted(self.returned) if limit is None else nsmallest(limit, self.returned)
-        return merge((message for _, message in pairs), self.line, key=_sequence)
+    @property
+    def last(self) -> int:
+        """The highest sequence behind which something was posted; 0 for an empty lane."""
+        if self.tail:
+            return self.tail[-1].sequence
+        if self.blocks:
+            return _last(self.blocks[-1])
+        return self.line[-1].sequence if self.line else 0
 
 
 def _sequence(message: Message) -> int:
     return message.sequence
 
 
+def _last(block: array[int] | list[Message]) -> int:
+    return block[-1].sequence if isinstance(block, list) else block[-1]
+
+
 class Backlog:
     """The available messages of one queue. `count` is how many there are."""
 
-    __slots__ = ("_absent", "_lanes", "count")
+    __slots__ = ("_absent", "_lanes", "_parking", "_swept", "count")
 
-    def __init__(self) -> None:
+    def __init__(self, parking: Parking | None = None) -> None:
+        """`parking`: where messages are parked; None: nowhere."""
         self.count = 0
         self._lanes: list[_Lane] = []  # the highest priority first
         self._absent = 0  # messages in lanes that are not AVAILABLE any more
+        self._swept = 0  # those of them that the last sweep left: they are parked, behind others that wait
+        self._parking = parking
 
     def add(self, message: Message) -> None:
         """A message is available: put it in its place."""
         self.count += 1
         lane = self._lane(message.priority)
-        line = lane.line
-        if not line or line[-1].sequence < message.sequence:
-            line.append(message)
-        else:
+        if lane.last > message.sequence:
             heappush(lane.returned, (message.sequence, message))
+        elif lane.deep:
+            self._park(lane)
+            lane.tail.append(message)
+        else:
+            lane.line.append(message)
+            self._look_at_depth(lane)
 
     def extend(self, messages: list[Message]) -> None:
         """`add` for many that are in order."""
         first = messages[0]
         lane = self._lane(first.priority)
-        line = lane.line
         mixed = any(message.priority != first.priority for message in messages)
-        if mixed or (line and line[-1].sequence > first.sequence):
+        if mixed or lane.last > first.sequence:
             for message in messages:
                 self.add(message)
             return
-        line.extend(messages)
         self.count += len(messages)
+        if lane.deep:
+            self._park(lane)
+            lane.tail.extend(messages)
+        else:
+            lane.line.extend(messages)
+            self._look_at_depth(lane)
+
+    def restore(self, priority: int, sequences: array[int]) -> None:
+        """Put messages in their places that are parked already, in order, before any other."""
+        assert self._parking is not None
+        lane = self._lane(priority)
+        block = self._parking.sizes.block
+        lane.blocks.extend(sequences[at : at + block] for at in range(0, len(sequences), block))
+        lane.deep = True
+        self.count += len(sequences)
 
     def take(self, limit: int) -> list[Message]:
         """The next messages, at most `limit`, no longer counted; they are the caller's now."""
         taken: list[Message] = []
         for lane in self._lanes:
             line, returned = lane.line, lane.returned
-            while len(taken) < limit and (line or returned):
+            while len(taken) < limit and (line or self._refill(lane) or returned):
                 if returned and (not line or returned[0][0] < line[0].sequence):
                     message = heappop(returned)[1]
                 else:
@@ -112,7 +157,7 @@ class Backlog:
         """The next message, which stays where it is; None for none."""
         for lane in self._lanes:
             line, returned = lane.line, lane.returned
-            while line or returned:
+            while line or self._refill(lane) or returned:
                 if returned and (not line or returned[0][0] < line[0].sequence):
                     message = returned[0][1]
                     if message.state is _AVAILABLE:
@@ -131,7 +176,7 @@ class Backlog:
         first: Message | None = None
         for lane in self._lanes:
             line, returned = lane.line, lane.returned
-            while line and line[0].state is not _AVAILABLE:
+            while (line or self._refill(lane)) and line[0].state is not _AVAILABLE:
                 line.popleft()
                 self._absent -= 1
             while returned and returned[0][1].state is not _AVAILABLE:
@@ -149,36 +194,141 @@ class Backlog:
         """Count so many messages in it as no longer available; they stay in place until they are passed or swept."""
         self.count -= count
         self._absent += count
-        if self._absent > _SWEEP_MIN and self._absent > self.count:
+        if self._absent > self._swept + _SWEEP_MIN and self._absent > self._swept + self.count:
             self._sweep()
 
     def next_messages(self, limit: int | None = None) -> Iterator[Message]:
         """Return what `take` would give, in order, without taking it. Nothing may be added meanwhile."""
-        waiting = (message for lane in self._lanes for message in lane.in_order(limit) if message.state is _AVAILABLE)
-        return islice(waiting, limit)
+        waiting = (message for lane in self._lanes for message in self._in_order(lane, limit))
+        return islice((message for message in waiting if message.state is _AVAILABLE), limit)
+
+    def objects(self) -> Iterator[Message]:
+        """Return those that are not parked, in order but for what returned. Nothing may be added meanwhile."""
+        for lane in self._lanes:
+            yield from lane.line
+            for block in lane.blocks:
+                if isinstance(block, list):
+                    yield from block
+            yield from lane.tail
+            for _, message in lane.returned:
+                yield message
 
     def remembered(self) -> Iterator[Message]:
         """Return what is in it now, in order, whatever becomes of it while the caller goes through it. What has left
-        meanwhile is among it. To begin costs no more than a copy of the places."""
-        return _in_order([(lane.line.copy(), lane.returned.copy()) for lane in self._lanes])
+        meanwhile is among it, unless it was parked. To begin costs no more than a copy of the places."""
+        copies = [
+            (lane.line.copy(), deque(map(_in_hand, lane.blocks)), lane.tail.copy(), lane.returned.copy())
+            for lane in self._lanes
+        ]
+        return (
+            message
+            for line, blocks, tail, returned in copies
+            for message in _merged(_popped(returned), chain(_emptied(line), self._unparked(_emptied(blocks)), tail))
+        )
 
     def lanes_above(self, sequence: int, limit: int) -> Iterator[list[Message]]:
         """Return, of each priority, the messages with higher sequences: the first ones, at most `limit`, of what was
         posted, and by portions all of what has returned to its place, in no order. They stay where they are."""
         for lane in list(self._lanes):
-            behind = islice(lane.line, bisect_right(lane.line, sequence, key=_sequence), None)
-            yield list(islice((message for message in behind if message.state is _AVAILABLE), limit))
+            behind = chain(
+                islice(lane.line, bisect_right(lane.line, sequence, key=_sequence), None),
+                self._unparked(block for block in lane.blocks if _last(block) > sequence),
+                lane.tail,
+            )
+            above = (message for message in behind if message.state is _AVAILABLE and message.sequence > sequence)
+            yield list(islice(above, limit))
             returned = list(lane.returned)
             for at in range(0, len(returned), _PORTION):
                 yield [message for _, message in returned[at : at + _PORTION]]
 
-    def _sweep(self) -> None:
+    # -- deep lanes ---------------------------------------------------------------------------------------------------
+
+    def _look_at_depth(self, lane: _Lane) -> None:
+        if self._parking is not None and len(lane.line) >= self._parking.sizes.line_max:
+            lane.deep = True
+
+    def park_more(self) -> None:
+        """Some bodies have left memory: park some of the messages that had them when they could have been parked."""
+        left = _MORE_BLOCKS
         for lane in self._lanes:
-            lane.line = deque(message for message in lane.line if message.state is _AVAILABLE)
+            for index, block in enumerate(lane.blocks):
+                if isinstance(block, list) and left:
+                    assert self._parking is not None
+                    lane.blocks[index] = parked = self._parking.park(block)
+                    left -= not isinstance(parked, list)
+
+    def _park(self, lane: _Lane) -> None:
+        """More comes to the tail: park the beginning of it, if it is long. The end was just posted, and may be in hand
+        until it has been answered."""
+        assert self._parking is not None
+        sizes = self._parking.sizes
+        while len(lane.tail) >= sizes.line_max + sizes.block:
+            block = lane.tail[: sizes.block]
+            del lane.tail[: sizes.block]
+            lane.blocks.append(self._parking.park(block))
+
+    def _refill(self, lane: _Lane) -> bool:
+        """The line has run out: let the next ones come to it. False where there are none."""
+        while lane.deep and not lane.line:
+            if lane.blocks:
+                block = lane.blocks.popleft()
+                if isinstance(block, list):
+                    lane.line.extend(block)
+                else:
+                    assert self._parking is not None
+                    messages = self._parking.objects(block)
+                    self._absent -= len(block) - len(messages)
+                    lane.line.extend(messages)
+            else:
+                lane.line.extend(lane.tail)
+                lane.tail.clear()
+                lane.deep = False
+        return bool(lane.line)
+
+    def _unparked(self, blocks: Iterable[array[int] | list[Message]]) -> Iterator[Message]:
+        """Return the messages of blocks, made objects one by one."""
+        for block in blocks:
+            if isinstance(block, list):
+                yield from block
+            else:
+                assert self._parking is not None
+                for sequence in block:
+                    message = self._parking.message(sequence)
+                    if message is not None:
+                        yield message
+
+    def _in_order(self, lane: _Lane, limit: int | None) -> Iterator[Message]:
+        posted: Iterable[Message] = lane.line
+        if lane.deep:
+            posted = chain(lane.line, self._unparked(lane.blocks), lane.tail)
+        if not lane.returned:
+            return iter(posted)
+        pairs = sorted(lane.returned) if limit is None else nsmallest(limit, lane.returned)
+        return _merged((message for _, message in pairs), posted)
+
+    def _sweep(self) -> None:
+        before = after = 0
+        for lane in self._lanes:
+            before += _objects(lane)
+            lane.line = deque(_waiting(lane.line))
+            blocks = (_waiting(block) if isinstance(block, list) else block for block in lane.blocks)
+            lane.blocks = deque(block for block in blocks if block)
+            while lane.blocks and not self._has_waiting(lane.blocks[0]):
+                self._absent -= len(lane.blocks.popleft())
+            lane.tail = _waiting(lane.tail)
+            lane.deep = bool(lane.blocks or lane.tail)
             lane.returned = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
             heapify(lane.returned)
-        self._lanes = [lane for lane in self._lanes if lane.line or lane.returned]
-        self._absent = 0
+            after += _objects(lane)
+        self._lanes = [lane for lane in self._lanes if lane.line or lane.deep or lane.returned]
+        self._absent -= before - after
+        self._swept = self._absent
+
+    def _has_waiting(self, block: array[int] | list[Message]) -> bool:
+        if isinstance(block, list):
+            return True
+        assert self._parking is not None
+        return any(map(self._parking.waits, block))
 
     def _lane(self, priority: int) -> _Lane:
         lanes = self._lanes
@@ -192,14 +342,36 @@ class Backlog:
         return lanes[-1]
 
 
-def _in_order(lanes: list[tuple[deque[Message], list[tuple[int, Message]]]]) -> Iterator[Message]:
-    """Take the messages out of lanes of which nobody else knows."""
-    for line, returned in lanes:
-        while line or returned:
-            if returned and (not line or returned[0][0] < line[0].sequence):
-                yield heappop(returned)[1]
-            else:
-                yield line.popleft()
+def _objects(lane: _Lane) -> int:
+    """Count the messages of a lane that are not parked."""
+    posted = len(lane.line) + len(lane.tail) + len(lane.returned)
+    return posted + sum(len(block) for block in lane.blocks if isinstance(block, list))
+
+
+def _in_hand(block: array[int] | list[Message]) -> array[int] | list[Message]:
+    """Return a block that is in hand: its objects, if it has any, are known to another list, and so are not parked."""
+    return block.copy() if isinstance(block, list) else block
+
+
+def _waiting(messages: Iterable[Message]) -> list[Message]:
+    return [message for message in messages if message.state is _AVAILABLE]
+
+
+def _merged(returned: Iterable[Message], posted: Iterable[Message]) -> Iterator[Message]:
+    """Return in order what was posted and what has returned to its place."""
+    return merge(returned, posted, key=_sequence)
+
+
+def _popped(returned: list[tuple[int, Message]]) -> Iterator[Message]:
+    """Take out what is in a heap that nobody else knows, in order."""
+    while returned:
+        yield heappop(returned)[1]
+
+
+def _emptied(places: deque[T]) -> Iterator[T]:
+    """Take out what is in a deque that nobody else knows, from the front: what was seen is not kept."""
+    while places:
+        yield places.popleft()
 
 
 __all__ = ["Backlog"]

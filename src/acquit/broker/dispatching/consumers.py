@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.lifetime import Temporary
     from acquit.broker.nodes.subscription import Subscription
     from acquit.broker.options import AddressPolicy
+    from acquit.broker.parking import Parking
     from acquit.broker.selector import Fields, Selector
     from acquit.protocol.delivery import DeliveryState
     from acquit.protocol.link import SendingLink
@@ -211,11 +212,13 @@ class ServedQueue(QueueBase):
         durable: bool,
         subscription: Subscription | None,
         temporary: Temporary | None,
+        parking: Parking | None,
     ) -> None:
+        """`parking`: where messages are parked that wait in its middle; None: nowhere."""
         super().__init__(number, name, address, policy, auto_created=auto_created, durable=durable, temporary=temporary)
         self.subscription = subscription
         """Subscription that it is the queue of, where it is fed by topics."""
-        self.backlog = Backlog()
+        self.backlog = Backlog(parking)
         self.scheduled: dict[int, Message] = {}
         """Messages that become available at some later time, by sequence."""
         self.delayed: list[tuple[int, int, Message]] = []

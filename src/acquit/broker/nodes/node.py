@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.locks import Locks
     from acquit.broker.nodes.subscription import Subscription
     from acquit.broker.options import AddressPolicy
+    from acquit.broker.parking import Parking
     from acquit.protocol.link import ReceivingLink
 
 _entering: Final = itemgetter(*map(int, ENTERING))
@@ -61,6 +62,7 @@ class Queue(ServedQueue):
         durable: bool = True,
         subscription: Subscription | None = None,
         temporary: Temporary | None = None,
+        parking: Parking | None = None,
     ) -> None:
         super().__init__(
             number,
@@ -71,6 +73,7 @@ class Queue(ServedQueue):
             durable=durable,
             subscription=subscription,
             temporary=temporary,
+            parking=parking,
         )
         self.values: Values | None = None
         """Newest messages by value, if it is a last-value queue."""

@@ -131,6 +131,7 @@ class Queues:
             auto_created=bool(entry.flags & QueueFlag.AUTO_CREATED),
             durable=durable,
             subscription=subscription,
+            parking=self._life.parking,
         )
         self.by_name[queue.name] = queue
         return queue
@@ -225,6 +226,7 @@ class Queues:
             durable=durable,
             subscription=subscription,
             temporary=temporary,
+            parking=self._life.parking,
         )
         self.by_name[name] = queue
         return queue

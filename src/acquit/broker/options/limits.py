@@ -125,10 +125,11 @@ class BrokerLimits:
     the expiry-policy never, for this one."""
 
     memory_bytes_max: int = 1024 * MIB
-    """Messages in memory, over all queues: their bodies, 400 bytes for each message whether its body is in memory or
-    only in the journal, and messages that have begun to arrive or that transactions hold. From half of it senders get
-    less credit, where bodies take three quarters of what the others leave durable ones are read back from the journal
-    when they are needed, and beyond it postings are refused. The process has up to one and a half times as much."""
+    """Messages in memory, over all queues: their bodies, 400 bytes for each message beside it (48 for a durable one
+    that waits far behind, with its body in the journal and no time to live), and messages that have begun to arrive or
+    that transactions hold. From half of it senders get less credit, where bodies take three quarters of what the others
+    leave durable ones are read back from the journal when they are needed, and beyond it postings are refused. The
+    process has up to one and a half times as much."""
 
     assembly_bytes_max: int = 0
     """Bytes of messages that have begun to arrive and not ended, over all connections; part of memory_bytes_max.

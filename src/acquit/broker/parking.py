@@ -1,0 +1,188 @@
+"""Parked messages: those of deep queues, kept as rows of numbers while their turn is far away.
+
+A durable message that waits, with its body in the journal and nothing special about it, is seven numbers
+(`ledger.rows`): a tenth of what it takes as an object. A restart begins with all of them parked, as the fold of the
+journal has them; a queue that grows deep parks what stands in its middle (`dispatching.backlog`). As their turn comes
+they are objects again.
+
+**One object.** At any moment a message has one object or none: who knows it by its sequence asks here, and gets the
+object that there is, or the one that is made now. So a message is parked only if nobody else has its object in hand: a
+walk through the queue, a browser, a reader of bodies. Nobody has to say so, because the interpreter counts references.
+"""
+
+from __future__ import annotations
+
+from array import array
+from sys import getrefcount
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message, QueueBase
+from acquit.broker.queue import NodeState
+from acquit.ledger.events import ID_REUSED
+from acquit.ledger.live_messages import to_message
+from acquit.ledger.rows import PlainRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from acquit.ledger.live import LiveMessage
+
+_AVAILABLE: Final = NodeState.AVAILABLE
+KEPT_FLAGS: Final = DURABLE | DISPATCHED | COPY | ID_REUSED
+"""Flags of a message that a restart keeps, and a row."""
+
+
+class ParkingAccount(Protocol):
+    """Account of the memory that messages cost, which parking changes: `memory.Memory`."""
+
+    def enter_parked(self, messages: int) -> None:
+        """Count messages that are in queues from now on, and are parked."""
+        ...
+
+    def park(self, messages: int) -> None:
+        """Count so many messages as having no objects any more."""
+        ...
+
+    def unpark(self) -> None:
+        """Count one message that was parked as having an object again."""
+        ...
+
+
+class Sizes(NamedTuple):
+    """Sizes that a queue goes by."""
+
+    line_max: int
+    """Messages of one priority beyond which those that come are parked."""
+    block: int
+    """Messages that are parked, and made objects again, together: less than a millisecond's work."""
+
+
+SIZES = Sizes(8_192, 512)
+"""Sizes of a broker that is made now. Tests make them small."""
+
+
+class Parking:
+    """The parked messages of one broker."""
+
+    def __init__(self, live: dict[int, Message], account: ParkingAccount) -> None:
+        """`live`: the messages that have objects, by sequence."""
+        self.sizes: Final = SIZES
+        self.rows = PlainRows()
+        self._live = live
+        self._account = account
+        self._queues: dict[int, QueueBase] = {}
+        """Queues of messages that are parked, by number."""
+        self._counts: dict[int, int] = {}
+        """Messages that are parked, by the number of their queue."""
+
+    def count(self, queue: QueueBase) -> int:
+        """Return how many messages of a queue are parked."""
+        return self._counts.get(queue.number, 0)
+
+    def park(self, messages: list[Message]) -> array[int] | list[Message]:
+        """Park messages of one queue, if that can be done with all of them; what stands for them in the backlog."""
+        for index in range(len(messages)):
+            if _references(messages, index) != _ALONE or not _is_plain(messages[index]):
+                return messages
+        add, live = self.rows.add, self._live
+        sequences = array("Q")
+        for message in messages:
+            sequence, queue = message.sequence, message.queue
+            add(
+                sequence,
+                message.position,
+                message.fingerprint,
+                message.posted_us,
+                queue.number,
+                0,
+                message.flags,
+                message.priority,
+            )
+            del live[sequence]
+            sequences.append(sequence)
+        self._account.park(len(messages))
+        self._note(messages[0].queue, len(messages))
+        return sequences
+
+    def take_over(self, queue: QueueBase, count: int) -> None:
+        """Take notice that so many of the rows are messages of this queue, which is as its journal left it."""
+        self._account.enter_parked(count)
+        self._note(queue, count)
+
+    def message(self, sequence: int) -> Message | None:
+        """Return the object of a live message, made now if it was parked; None where it is not live."""
+        message = self._live.get(sequence)
+        if message is None:
+            row = self.rows.take(sequence)
+            if row is None:
+                return None
+            queue = self._queues[row.queue]
+            message = self._live[sequence] = Message(
+                sequence,
+                queue,
+                _AVAILABLE,
+                None,
+                row.fingerprint,
+                DURABLE | row.flags & KEPT_FLAGS,
+                row.priority,
+                row.posted_us,
+                0,
+                row.position,
+            )
+            self._account.unpark()
+            self._counts[row.queue] -= 1
+            if not self._counts[row.queue]:
+                del self._counts[row.queue], self._queues[row.queue]
+        return message
+
+    def objects(self, sequences: Sequence[int]) -> list[Message]:
+        """Return the objects of those of these messages that are live."""
+        found = map(self.message, sequences)
+        return [message for message in found if message is not None]
+
+    def waits(self, sequence: int) -> bool:
+        """Return True if a message, of which a backlog has the sequence, still waits there."""
+        message = self._live.get(sequence)
+        return sequence in self.rows if message is None else message.state is _AVAILABLE
+
+    def live(self, sequence: int) -> LiveMessage | None:
+        """Return a parked message as the ledger sees it; None where none of that sequence is parked."""
+        row = self.rows.find(sequence)
+        return None if row is None else to_message(row._replace(flags=DURABLE | row.flags & KEPT_FLAGS))
+
+    def _note(self, queue: QueueBase, count: int) -> None:
+        self._queues[queue.number] = queue
+        self._counts[queue.number] = self.count(queue) + count
+
+
+def _is_plain(message: Message) -> bool:
+    """Return True if a row says all of a message."""
+    return (
+        message.body is None
+        and message.extra is None
+        and message.state is _AVAILABLE
+        and message.flags & ~KEPT_FLAGS == 0
+        and message.flags & DURABLE != 0
+        and not message.attempt
+        and not message.expires_at_ms
+        and message.holder is None
+    )
+
+
+def _references(messages: list[Message], index: int) -> int:
+    """Count the references to a message, that of the list among them."""
+    return getrefcount(messages[index])
+
+
+def _alone() -> int:
+    """Return what `_references` says of a message that is known to the list and to the table of live messages alone."""
+    probe = [Message(0, None, _AVAILABLE, None, 0, 0, 0, 0, 0, 0)]  # type: ignore[arg-type]  # nobody asks
+    known = {0: probe[0]}
+    count = _references(probe, 0)
+    del known
+    return count
+
+
+_ALONE: Final = _alone()
+
+__all__ = ["KEPT_FLAGS", "SIZES", "Parking", "Sizes"]

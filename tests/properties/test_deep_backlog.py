@@ -1,0 +1,231 @@
+"""The order of a deep queue, whose middle is parked, against a list: whatever comes, goes, returns and is looked at.
+
+Nobody here keeps the object of a message that waits, unless the story says so: those could not be parked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acquit.broker import parking
+from acquit.broker.dispatching import backlog
+from acquit.broker.dispatching.backlog import Backlog
+from acquit.broker.memory import Memory
+from acquit.broker.message import DURABLE, OBJECT_BYTES, PARKED_BYTES, Message
+from acquit.broker.nodes.node import Queue
+from acquit.broker.options import AddressPolicy, BrokerLimits
+from acquit.broker.parking import Parking, Sizes
+from acquit.broker.queue import NodeState
+from tests.support.broker_world import places
+
+pytestmark = pytest.mark.promise("order")
+
+QUEUE = Queue(1, "q", "q", AddressPolicy(), auto_created=True)
+KINDS = (
+    "post",
+    "post many",
+    "late",
+    "take",
+    "put back",
+    "return",
+    "leave",
+    "leave many",
+    "look",
+    "let go",
+    "walk",
+    "next",
+    "page",
+    "more",
+)
+WEIGHTS = 6, 9, 1, 4, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1
+
+
+class Walker(NamedTuple):
+    """Somebody who goes through what was there when it began."""
+
+    messages: Iterator[Message]
+    expected: list[int]
+
+
+class Deep:
+    """A backlog with somewhere to park, and what should be in it: pairs of priority, negative, and sequence."""
+
+    def __init__(self, rng: Random, sizes: Sizes) -> None:
+        self.rng = rng
+        self.live: dict[int, Message] = {}
+        self.memory = Memory(BrokerLimits())
+        parking.SIZES, before = sizes, parking.SIZES
+        self.parking = Parking(self.live, self.memory)
+        parking.SIZES = before
+        self.backlog = Backlog(self.parking)
+        self.model: list[tuple[int, int]] = []
+        self.taken: list[Message] = []
+        self.skipped: list[int] = []
+        self.in_hand: list[Message] = []
+        self.walkers: list[Walker] = []
+        self.last = self.parked = 0
+
+    def message(self, sequence: int, priority: int) -> Message:
+        durable = DURABLE if self.rng.random() < 0.95 else 0
+        message = Message(sequence, QUEUE, NodeState.AVAILABLE, None, sequence, durable, priority, 1, 0, sequence)
+        if self.rng.random() < 0.03:
+            message.expires_at_ms = 1 << 50
+        if durable:
+            self.live[sequence] = message
+        self.memory.enter(message)
+        self.model.append((-priority, sequence))
+        self.model.sort()
+        return message
+
+    def gone(self, message: Message) -> None:
+        message.state = NodeState.ARCHIVED
+        self.memory.leave(message)
+        self.live.pop(message.sequence, None)
+
+    def step(self) -> None:
+        rng, waiting, model = self.rng, self.backlog, self.model
+        kind = rng.choices(KINDS, WEIGHTS)[0]
+        count = rng.randrange(1, 8)
+        if kind == "post":
+            self.last += 2
+            self.skipped.append(self.last - 1)
+            waiting.add(self.message(self.last, rng.choice((4, 4, 4, 4, 9, 0))))
+        elif kind == "post many":
+            first, self.last = self.last + 1, self.last + count
+            mixed = rng.random() < 0.1
+            waiting.extend([self.message(n, rng.choice((4, 9)) if mixed else 4) for n in range(first, self.last + 1)])
+        elif kind == "late" and self.skipped:
+            waiting.extend([self.message(self.skipped.pop(rng.randrange(len(self.skipped))), 4)])
+        elif kind in ("take", "put back"):
+            got = waiting.take(count)
+            assert [(-one.priority, one.sequence) for one in got] == model[:count]
+            if kind == "put back":
+                waiting.put_back(got)
+            else:
+                del model[:count]
+                for one in got:
+                    one.state = NodeState.ACQUIRED
+                    one.holder = parking_holder
+                self.taken += got
+                while len(self.taken) > 5:
+                    self.gone(self.taken.pop(0))
+        elif kind == "return" and self.taken:
+            one = self.taken.pop(rng.randrange(len(self.taken)))
+            one.state, one.holder = NodeState.AVAILABLE, None
+            model.append((-one.priority, one.sequence))
+            model.sort()
+            waiting.add(one)
+        elif kind in ("leave", "leave many") and model:
+            at = rng.randrange(len(model))
+            for place in model[at : at + (1 if kind == "leave" else 3 * count)]:
+                known = self.parking.message(place[1])
+                if known is not None:  # else it is volatile, and found by nobody
+                    model.remove(place)
+                    self.gone(known)
+                    waiting.left()
+        elif kind == "look" and model:
+            known = self.parking.message(rng.choice(model)[1])
+            if known is not None:
+                self.in_hand.append(known)
+        elif kind == "let go":
+            self.in_hand.clear()
+            self.walkers.clear()
+        elif kind == "walk":
+            self.walkers.append(Walker(waiting.remembered(), [sequence for _, sequence in model]))
+        elif kind == "next":
+            assert [one.sequence for one in waiting.next_messages(count)] == [one for _, one in model[:count]]
+        elif kind == "more":
+            waiting.park_more()
+        elif kind == "page" and model:
+            self.look_at_page(rng.choice(model)[1], count)
+        self.check()
+
+    def look_at_page(self, after: int, limit: int) -> None:
+        """What an operator sees of a queue, page by page."""
+        found = [one for part in self.backlog.lanes_above(after, limit) for one in part]
+        above = sorted(one.sequence for one in found if one.state is NodeState.AVAILABLE and one.sequence > after)
+        assert above[:limit] == sorted(sequence for _, sequence in self.model if sequence > after)[:limit]
+
+    def check(self) -> None:
+        model, rows = self.model, self.parking.rows
+        waiting = {sequence for _, sequence in model}
+        assert self.backlog.count == len(model)
+        assert sorted(places(self.backlog)) == sorted(waiting)
+        assert self.parking.count(QUEUE) == len(rows)
+        assert not any(sequence in self.live for sequence in rows.sequences())
+        assert set(rows.sequences()) <= waiting
+        assert self.memory.bytes == len(rows) * PARKED_BYTES + self.objects() * OBJECT_BYTES
+        self.parked = max(self.parked, len(rows))
+        for one in self.in_hand:
+            assert one.state is NodeState.ARCHIVED or self.parking.message(one.sequence) is one, "one object"
+        head, oldest = self.backlog.peek(), self.backlog.oldest()
+        assert (None if head is None else head.sequence) == (model[0][1] if model else None)
+        assert (None if oldest is None else oldest.sequence) == min(waiting, default=None)
+        for walker in self.walkers:
+            self.walk_on(walker)
+
+    def objects(self) -> int:
+        """Messages in memory as objects: those that wait, those that are taken."""
+        return len(self.model) + len(self.taken) - len(self.parking.rows)
+
+    def walk_on(self, walker: Walker) -> None:
+        """See the next one that is still there, in the order of the beginning."""
+        for message in walker.messages:
+            if message.state is NodeState.ARCHIVED and message.sequence not in walker.expected:
+                continue  # it had left before, and was not swept out yet
+            while walker.expected and walker.expected[0] != message.sequence:
+                missed = walker.expected.pop(0)
+                assert missed not in {sequence for _, sequence in self.model} and missed not in self.live
+            assert walker.expected.pop(0) == message.sequence
+            if message.state is not NodeState.ARCHIVED and message.durable:
+                assert self.parking.message(message.sequence) is message, "one object"
+            break
+
+
+class _Holder:
+    number = 1
+
+    def stand_in_line(self) -> None:
+        raise NotImplementedError
+
+    def let_go(self, message: Message, time_us: int) -> None:
+        raise NotImplementedError
+
+
+parking_holder = _Holder()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 32),
+    sizes=st.sampled_from([Sizes(2, 1), Sizes(4, 3), Sizes(1, 8)]),
+    swept=st.sampled_from([2, 10, 1_000]),
+    steps=st.integers(1, 300),
+)
+def test_a_deep_backlog_is_a_sorted_list(seed: int, sizes: Sizes, swept: int, steps: int) -> None:
+    deep = Deep(Random(seed), sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backlog, "_SWEEP_MIN", swept)
+        go(deep, steps)
+
+
+def go(deep: Deep, steps: int) -> None:
+    """Take so many steps, and then all that is there."""
+    for _ in range(steps):
+        deep.step()
+    deep.walkers.clear()
+    assert [one.sequence for one in deep.backlog.take(1 << 20)] == [sequence for _, sequence in deep.model]
+
+
+def test_the_walk_parks() -> None:
+    """Where nothing of it was ever parked, it would show nothing."""
+    deep = Deep(Random(1), Sizes(4, 3))
+    for _ in range(500):
+        deep.step()
+    assert deep.parked > 20
