@@ -24,13 +24,13 @@ BASE_MIB: Final = 96
 NEEDS_PROC: Final = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 
 
-def fill(served: Served, most: int) -> int:
+def fill(served: Served, most: int, ttl_ms: int | None) -> int:
     """Post durable messages of 100 bytes until one is not taken, or so many are; how many were."""
     options = acquit.ConnectOptions(close_timeout_ms=500)
     taken = 0
     with acquit.connect(served.url, options=options) as connection, connection.session() as session:
         sender = session.sender("deep")
-        message = acquit.Message(bytes(100), durable=True)
+        message = acquit.Message(bytes(100), durable=True, ttl_ms=ttl_ms)
         while taken < most:
             for receipt in [sender.send(message, wait=False) for _ in range(1_000)]:
                 try:
@@ -42,10 +42,11 @@ def fill(served: Served, most: int) -> int:
 
 
 def check_deep_queue(folder: Path, memory_mib: int) -> None:
-    """It takes as many as memory allows, refuses the others, and hands out what it took."""
+    """It takes as many as memory allows, refuses the others, and hands out what it took. They have a time to live, so
+    that none is parked."""
     most = memory_mib * (1 << 20) // 400
     with Served(folder, f"[limits]\nmemory_bytes_max = {memory_mib << 20}\n") as served:
-        taken = fill(served, most + 2_000)
+        taken = fill(served, most + 2_000, 1 << 30)
         assert 0.8 * most < taken <= most
         assert served.peak_mib() < BASE_MIB + FACTOR * memory_mib
         with acquit.connect(served.url) as connection, connection.session() as session:
@@ -59,6 +60,27 @@ def check_deep_queue(folder: Path, memory_mib: int) -> None:
 @NEEDS_PROC
 def test_a_deep_queue_is_refused_more_before_memory_is_out(tmp_path: Path) -> None:
     check_deep_queue(tmp_path, 16)
+
+
+@NEEDS_PROC
+def test_a_deep_queue_of_parked_messages_takes_more(tmp_path: Path) -> None:
+    """Three times as many as would fit as objects, in the same memory, and all come in order after a restart."""
+    memory_mib = 16
+    most = 3 * memory_mib * (1 << 20) // 400
+    config = f"[limits]\nmemory_bytes_max = {memory_mib << 20}\n"
+    with Served(tmp_path, config) as served:
+        assert fill(served, most, None) >= most
+        assert served.peak_mib() < BASE_MIB + FACTOR * memory_mib
+    with Served(tmp_path, config) as served:
+        with acquit.connect(served.url) as connection, connection.session() as session:
+            before = 0
+            receiver = session.receiver("deep")
+            for _ in range(20_000):
+                message = receiver.receive(timeout=20)
+                assert message is not None
+                assert message.sequence is not None and message.sequence > before
+                before = message.sequence
+        assert served.peak_mib() < BASE_MIB + FACTOR * memory_mib
 
 
 @NEEDS_PROC
