@@ -460,7 +460,7 @@ class Core:
     def take_touched(self) -> Iterable[ConnectionBase]:
         """Connections with something to send since the last time."""
         touched, self.life.touched = self.life.touched, {}
-        self._moved.update(touched)
+        self._moved.update((engine, None) for engine in touched if engine in self._peers)
         return touched
 
     def take_reads(self) -> list[Reads]:
