@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,14 +15,8 @@ from acquit.store.interface import Position
 
 CHUNK = 4_096
 SEQUENCES = [*range(1, 40), *range(CHUNK - 20, CHUNK + 20), 5 * CHUNK, 5 * CHUNK + 1, 1 << 60]
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(["add", "add", "add", "add run", "take", "discard", "discard run", "acquire", "mark", "move"]),
-        st.sampled_from(SEQUENCES),
-        st.integers(1, 1 << 40),
-    ),
-    max_size=60,
-)
+KINDS = "add", "add", "add run", "extend", "extend", "take", "discard", "discard run", "acquire", "mark", "move"
+steps = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(SEQUENCES), st.integers(1, 1 << 40)), max_size=60)
 
 
 def row(sequence: int, number: int) -> PlainRow:
@@ -29,17 +25,35 @@ def row(sequence: int, number: int) -> PlainRow:
     )
 
 
+def rows_ever(model: dict[int, PlainRow], looks: list[tuple[Iterator[int], list[int]]]) -> set[int]:
+    """The sequences that are or were there: a row that is struck out may still be in the way."""
+    return {one for _, expected in looks for one in expected} | model.keys()
+
+
 @settings(max_examples=300)
 @given(steps)
 def test_the_columns_are_a_dictionary(story: list[tuple[str, int, int]]) -> None:
     rows, model = PlainRows(), dict[int, PlainRow]()
-    looks = []
+    looks: list[tuple[Iterator[int], list[int]]] = []
     for name, sequence, number in story:
         known = model.get(sequence)
         if name.startswith("add"):
             for one in range(sequence, sequence + (number % 200 if "run" in name else 1)):
                 assert rows.add(*row(one, number)) == (one not in model)
                 model.setdefault(one, row(one, number))
+        elif name == "extend":
+            new = [row(one, number)._replace(actor=0) for one in range(sequence, sequence + number % 200 + 1)]
+            if number % 5 == 0:
+                new.append(new[0])
+            columns = zip(*((*one[:5], one.priority << 8 | one.flags) for one in new), strict=True)
+            in_order = number % 5 != 0
+            if rows.extend(*columns):
+                assert in_order
+                assert not any(one.sequence in model for one in new)
+                model |= {one.sequence: one for one in new}
+            elif in_order:  # something is in one of their chunks, and not before them
+                chunks = {one.sequence // CHUNK for one in new}
+                assert any(one >= sequence for one in rows_ever(model, looks) if one // CHUNK in chunks)
         elif name == "take":
             assert rows.take(sequence) == model.pop(sequence, None)
         elif name.startswith("discard"):
@@ -104,6 +118,8 @@ def test_live_messages_are_a_dictionary(story: list[tuple[str, int, int]]) -> No
             if known is not None:
                 known.actor = number & 0xFF
                 known.flags |= DISPATCHED
+        elif name == "extend":
+            pass
         elif name == "take":
             assert kept.pop(sequence, None) == model.pop(sequence, None)
         elif name.startswith("discard"):

@@ -99,6 +99,9 @@ class Fold:
         self.anomaly_count = 0
         self._first_segment = 0
         self._segment = 0
+        self._run: list[tuple[int, int, int, int, int, int]] = []
+        """Postings of this batch that are still to be taken: sequence, position, fingerprint, time, queue, and flags
+        below the priority."""
 
     # -- what it says -----------------------------------------------------------------------------------------------
 
@@ -145,7 +148,11 @@ class Fold:
             if apply is None or record.version != _RECORD_VERSION:
                 self._unknown(record)
                 continue
+            if self._run and record.kind != RecordKind.POSTING:
+                self._take_run()
             apply(self, record)
+        if self._run:
+            self._take_run()
 
     def sealed(self, summary: bytes) -> None:
         stated, own = Summary.decode(summary), self.digest.end_segment()
@@ -172,7 +179,7 @@ class Fold:
 
     def _posting(self, record: Record) -> None:
         sequence, _, time_us, fingerprint, queue, _, kind, flags, attempt, transaction = EVENT.unpack(record.event)
-        messages, meta = self.messages, record.meta
+        meta = record.meta
         if len(meta) < POSTING_META.size:
             raise ValueError(f"a posting with {len(meta)} bytes of plain fields")
         expires_at_ms, due_at_ms, _, address_bytes, id_bytes, priority = POSTING_META.unpack_from(meta)
@@ -183,14 +190,15 @@ class Fold:
             notes = notes_of(posting)
             if kind == _POSTED:
                 remember(self.table.windows, posting, record.position)
-        plain = (
+        if (
             kind == _POSTED
             and notes is None
-            and not (attempt or expires_at_ms or due_at_ms or sequence in messages.objects)
-        )
-        if not (
-            plain and messages.rows.add(sequence, record.position, fingerprint, time_us, queue, 0, flags, priority)
+            and not (attempt or expires_at_ms or due_at_ms or sequence in self.messages.objects)
         ):
+            self._run.append((sequence, record.position, fingerprint, time_us, queue, priority << 8 | flags))
+        else:
+            if self._run:
+                self._take_run()
             self._post(
                 record,
                 kind,
@@ -209,10 +217,29 @@ class Fold:
                     notes=notes,
                 ),
             )
+            self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
         if due_at_ms:
             at = POSTING_META.size + address_bytes
             self._keep_id(sequence, meta[at : at + id_bytes])
-        self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
+
+    def _take_run(self) -> None:
+        """Take the postings of which a row says all, together: a start may read a million."""
+        run, self._run = self._run, []
+        sequences, positions, fingerprints, times_us, queues, marks = zip(*run, strict=True)
+        here = self.digest.here
+        if queues.count(queues[0]) == len(run):
+            here.add_run(_POSTED, queues[0], sequences, fingerprints, times_us)
+        else:
+            for sequence, _, fingerprint, time_us, queue, _ in run:
+                here.add_event(_POSTED, queue, sequence, fingerprint, time_us)
+        rows = self.messages.rows
+        if rows.extend(sequences, positions, fingerprints, times_us, queues, marks):
+            return
+        for sequence, position, fingerprint, time_us, queue, mark in run:
+            if sequence in rows:
+                self._anomaly(None, f"position {position}: message {sequence} is posted, which is live")
+                rows.discard(sequence)
+            rows.add(sequence, position, fingerprint, time_us, queue, 0, mark & 0xFF, mark >> 8)
 
     def _post(self, record: Record, kind: int, transaction: int, message: LiveMessage) -> None:
         """Take a posting of which there is more to say than a row does."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
-from itertools import repeat
-from operator import rshift
+from collections.abc import Iterator, Sequence
+from itertools import islice, repeat
+from operator import lt, rshift
 from typing import Final, NamedTuple
 
 from acquit.ledger.events import DISPATCHED
@@ -165,6 +165,43 @@ class PlainRows:
         chunk.queues.append(queue)
         chunk.actors.append(actor)
         chunk.marks.append(priority << 8 | flags)
+        return True
+
+    def extend(
+        self,
+        sequences: Sequence[int],
+        positions: Sequence[int],
+        fingerprints: Sequence[int],
+        times_us: Sequence[int],
+        queues: Sequence[int],
+        marks: Sequence[int],
+    ) -> bool:
+        """`add` for many that nobody has acquired, if they are in order and behind all others of their chunks; False,
+        and nothing is changed, if they are not. `marks`: flags, and above them the priority."""
+        if not all(map(lt, sequences, islice(sequences, 1, None))):
+            return False
+        parts: list[tuple[int, slice]] = []
+        begin, count = 0, len(sequences)
+        while begin < count:
+            number = sequences[begin] >> _SHIFT
+            known = self._chunks.get(number)
+            if known is not None and known.offsets[-1] >= sequences[begin] & _OFFSET:
+                return False
+            end = bisect_left(sequences, number + 1 << _SHIFT, begin)
+            parts.append((number, slice(begin, end)))
+            begin = end
+        for number, part in parts:
+            chunk = self._chunks.get(number)
+            if chunk is None:
+                chunk = self._chunks[number] = _SequenceChunk()
+            chunk.offsets.extend([sequence & _OFFSET for sequence in sequences[part]])
+            chunk.positions.extend(positions[part])
+            chunk.fingerprints.extend(fingerprints[part])
+            chunk.times_us.extend(times_us[part])
+            chunk.queues.extend(queues[part])
+            chunk.actors.extend(repeat(0, part.stop - part.start))
+            chunk.marks.extend(marks[part])
+        self._count += count
         return True
 
     def find(self, sequence: int) -> PlainRow | None:

@@ -24,9 +24,10 @@ adding its own to the one before, name the segment in which a difference began.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
+from operator import mul
 from struct import Struct
 from typing import Final
 
@@ -123,6 +124,18 @@ class Totals:
                 last_us = time_us
         self.first_us, self.last_us = first_us, last_us
         self.events += len(events) // EVENT.size
+
+    def add_run(
+        self, kind: int, queue: int, sequences: Sequence[int], fingerprints: Sequence[int], times_us: Sequence[int]
+    ) -> None:
+        """Count many of one kind that enter or leave one queue."""
+        row = self._rows.setdefault(queue << 8 | kind, [0, 0, 0])
+        row[0] += len(sequences)
+        row[1] += sum(map(mul, sequences, fingerprints))
+        row[2] += sum(sequences)
+        self.first_us = min(self.first_us, *times_us)
+        self.last_us = max(self.last_us, *times_us)
+        self.events += len(sequences)
 
     def add_event(self, kind: int, queue: int, sequence: int, fingerprint: int, time_us: int) -> None:
         """Count one."""

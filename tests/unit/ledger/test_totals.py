@@ -40,6 +40,18 @@ def test_an_array_counts_as_its_events_do(rows: list[tuple[EventKind, int, int, 
         assert totals.retired_sum == retired % HASH_MODULUS
 
 
+@given(st.sampled_from([*ENTERING]), st.lists(st.tuples(U64, U64, st.integers(0, 99)), min_size=1, max_size=30))
+def test_a_run_counts_as_its_events_do(kind: EventKind, rows: list[tuple[int, int, int]]) -> None:
+    together, single = Totals(), Totals()
+    for totals in (together, single):
+        totals.add_event(kind, 3, 1, 2, 50)
+    together.add_run(kind, 3, *zip(*rows, strict=True))
+    for sequence, mark, when in rows:
+        single.add_event(kind, 3, sequence, mark, when)
+    assert together.queues() == single.queues()
+    assert (together.events, together.first_us, together.last_us) == (single.events, single.first_us, single.last_us)
+
+
 def test_times_are_those_of_the_first_and_the_last() -> None:
     totals = Totals()
     assert (totals.first_us, totals.last_us) == (NEVER_US, -NEVER_US)
