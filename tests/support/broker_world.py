@@ -7,6 +7,7 @@ that a test can look at what is not synced yet, or `crash`. Time is `world.now_u
 from __future__ import annotations
 
 import copy
+from array import array
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -486,8 +487,11 @@ class World:
 
 def places(backlog: Backlog) -> list[int]:
     """The sequences of all that wait in a backlog, in no order; nothing is made an object for that."""
-    found = [message.sequence for message in backlog.objects() if message.state is NodeState.AVAILABLE]
-    blocks = [block for lane in backlog._lanes for block in lane.blocks if not isinstance(block, list)]
+    parts = [part for lane in backlog._lanes for part in (lane.line, *lane.blocks, lane.tail)]
+    parts += [[message for _, message in lane.returned] for lane in backlog._lanes]
+    objects = [one for part in parts if not isinstance(part, array) for one in part]
+    found = [one.sequence for one in objects if one.state is NodeState.AVAILABLE]
+    blocks = [part for part in parts if isinstance(part, array)]
     assert not blocks or backlog._parking is not None
     return found + [one for block in blocks for one in block if backlog._parking and backlog._parking.waits(one)]
 

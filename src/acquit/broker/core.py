@@ -402,6 +402,7 @@ class Core:
         self.scribe.time_us = time_us
         self.transactions.expire()
         self.memory.page_out(self.queues.by_name.values())
+        self._dispatch.look_again()
         self.scribe.write_counters()
         moved, self._moved = self._moved, {}
         moved.update(self.life.touched)

@@ -170,7 +170,7 @@ class Memory:
         wanted += self._limits.memory_bytes_max // 16
         left = PAGED_AT_ONCE
         for message in islice(queue.backlog.objects(), READ_AHEAD_MESSAGES, SCANNED_AT_ONCE):
-            if message.body is not None and message.flags & DURABLE:
+            if message is not None and message.body is not None and message.flags & DURABLE:
                 wanted -= message.size_bytes + BODY_BYTES
                 self.drop(message)
                 left -= 1

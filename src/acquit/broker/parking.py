@@ -13,6 +13,7 @@ walk through the queue, a browser, a reader of bodies. Nobody has to say so, bec
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -23,7 +24,7 @@ from acquit.ledger.live_messages import to_message
 from acquit.ledger.rows import PlainRows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from acquit.ledger.live import LiveMessage
 
@@ -74,6 +75,8 @@ class Parking:
         """Queues of messages that are parked, by number."""
         self._counts: dict[int, int] = {}
         """Messages that are parked, by the number of their queue."""
+        self._looked_at: deque[int] = deque()
+        """Sequences of messages that were parked, and are objects because somebody asked for them."""
 
     def count(self, queue: QueueBase) -> int:
         """Return how many messages of a queue are parked."""
@@ -109,6 +112,28 @@ class Parking:
         self._account.enter_parked(count)
         self._note(queue, count)
 
+    def look(self, sequence: int) -> Message | None:
+        """`message`, for who only looks at it where it stands: it is parked again some time after nobody has it in hand
+        any more. For each that is made an object, two others are tried, so that no more are objects than are in hand,
+        have a body in memory, or have changed."""
+        made = sequence in self.rows
+        message = self.message(sequence)
+        if made:
+            self.tidy(2)
+            self._looked_at.append(sequence)
+        return message
+
+    def tidy(self, limit: int) -> None:
+        """Try to park so many of those again that somebody has looked at."""
+        looked_at, live = self._looked_at, self._live
+        for _ in range(min(limit, len(looked_at))):
+            sequence = looked_at.popleft()
+            if sequence not in live:
+                continue
+            messages = [live[sequence]]
+            if messages[0].state is _AVAILABLE and self.park(messages) is messages:
+                looked_at.append(sequence)
+
     def message(self, sequence: int) -> Message | None:
         """Return the object of a live message, made now if it was parked; None where it is not live."""
         message = self._live.get(sequence)
@@ -136,9 +161,22 @@ class Parking:
         return message
 
     def objects(self, sequences: Sequence[int]) -> list[Message]:
-        """Return the objects of those of these messages that are live."""
+        """Return the objects of those of these messages that are live: their turn has come."""
         found = map(self.message, sequences)
         return [message for message in found if message is not None]
+
+    def known(self, sequences: Sequence[int]) -> Iterable[Message | None]:
+        """Return the objects of these messages; None for each that has none."""
+        return map(self._live.get, sequences)
+
+    def posted_us(self, sequence: int) -> int:
+        """Return when a message was posted of which a backlog has the sequence, and which `waits`."""
+        message = self._live.get(sequence)
+        if message is not None:
+            return message.posted_us
+        row = self.rows.find(sequence)
+        assert row is not None
+        return row.posted_us
 
     def waits(self, sequence: int) -> bool:
         """Return True if a message, of which a backlog has the sequence, still waits there."""
@@ -179,7 +217,7 @@ def _alone() -> int:
     probe = [Message(0, None, _AVAILABLE, None, 0, 0, 0, 0, 0, 0)]  # type: ignore[arg-type]  # nobody asks
     known = {0: probe[0]}
     count = _references(probe, 0)
-    del known
+    assert known[0] is probe[0]  # both are there until now, for a compiler as well
     return count
 
 

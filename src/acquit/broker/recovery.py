@@ -128,7 +128,7 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     live, entered = life.live, life.occupancy.entered
     enter = life.memory.enter
     live_bytes = 0
-    _take_over_rows(fold.messages, by_number, certain, life)
+    places = _take_over_rows(fold.messages, by_number, certain, life)
     kept_messages = fold.messages.objects
     while kept_messages:
         sequence, kept = kept_messages.popitem()
@@ -164,15 +164,22 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     for number, messages in waiting.items():
         # The fold gives them in no order that could be relied on; sorting what is nearly sorted costs little.
         messages.sort(key=_by_sequence)
-        if messages:
-            by_number[number].backlog.extend(messages)
+        among = [message for message in messages if (number, message.priority) in places]
+        for message in among:
+            places[number, message.priority].append(message.sequence)
+        if len(among) < len(messages):
+            by_number[number].backlog.extend([one for one in messages if (number, one.priority) not in places])
+    for (number, priority), sequences in sorted(places.items()):
+        by_number[number].backlog.restore(priority, array("Q", sorted(sequences)))
     returned.sort(key=lambda pair: pair[0].sequence)
     return returned
 
 
-def _take_over_rows(messages: LiveMessages, by_number: dict[int, Queue], certain: dict[int, int], life: Life) -> None:
-    """Take over the messages of which there is nothing special to say: they are parked, as they are. Those that were
-    acquired become objects of the fold."""
+def _take_over_rows(
+    messages: LiveMessages, by_number: dict[int, Queue], certain: dict[int, int], life: Life
+) -> dict[tuple[int, int], array[int]]:
+    """Take over the messages of which there is nothing special to say: they are parked, as they are. Return their
+    sequences, by number of the queue and priority. Those that were acquired become objects of the fold."""
     rows = life.parking.rows = messages.rows
     places: dict[tuple[int, int], array[int]] = {}
     acquired: list[int] = []
@@ -192,9 +199,9 @@ def _take_over_rows(messages: LiveMessages, by_number: dict[int, Queue], certain
         messages.get(sequence)  # an object from now on
     for sequence in maybe:
         rows.mark(sequence, DISPATCHED)
-    for (number, priority), sequences in sorted(places.items()):
-        by_number[number].backlog.restore(priority, sequences)
+    for (number, _), sequences in places.items():
         life.parking.take_over(by_number[number], len(sequences))
+    return places
 
 
 def _shorten(message: Message, now_ms: int, life: Life) -> None:

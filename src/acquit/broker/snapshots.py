@@ -125,9 +125,9 @@ def queue_snapshot(queue: Queue, time_us: int) -> QueueSnapshot:
 
 def oldest_age_ms(queue: Queue, time_us: int) -> int:
     """Return the age of the oldest message that could be acquired, as `QueueSnapshot.oldest_age_ms` says."""
-    first = (queue.backlog.oldest(), next(iter(queue.aside), None))
-    posted_us = min((message.posted_us for message in first if message is not None), default=time_us)
-    return max(0, time_us - posted_us) // 1000
+    first, aside = queue.backlog.oldest_us(), next(iter(queue.aside), None)
+    posted_us = [one for one in (first, None if aside is None else aside.posted_us) if one is not None]
+    return max(0, time_us - min(posted_us, default=time_us)) // 1000
 
 
 def node_snapshots(queues: Mapping[str, Queue], topics: Mapping[str, Topic], time_us: int) -> tuple[QueueSnapshot, ...]:

@@ -188,7 +188,9 @@ def _count_rows(fold: Fold) -> dict[int, LiveCount]:
         count = live.get(lot.queue)
         if count is None:
             count = live[lot.queue] = LiveCount()
-        if lot.actor:
+        if lot.flags & SUSPENDED:
+            count.suspended += len(lot.sequences)
+        elif lot.actor:
             count.acquired += len(lot.sequences)
         else:
             count.available += len(lot.sequences)

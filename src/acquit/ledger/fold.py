@@ -193,6 +193,7 @@ class Fold:
         if (
             kind == _POSTED
             and notes is None
+            and record.position
             and not (attempt or expires_at_ms or due_at_ms or sequence in self.messages.objects)
         ):
             self._run.append((sequence, record.position, fingerprint, time_us, queue, priority << 8 | flags))

@@ -22,7 +22,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nsmallest
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
@@ -37,13 +37,14 @@ T = TypeVar("T")
 _AVAILABLE = NodeState.AVAILABLE
 _SWEEP_MIN = 1_000
 _PORTION = 5_000
-_MORE_BLOCKS = 8
+_MORE_BLOCKS = 64
+_TIDIED = 5_000
 
 
 class _Lane:
     """The messages of one priority: the line as it was posted, what is behind it, and a heap of those that returned."""
 
-    __slots__ = ("blocks", "deep", "line", "priority", "returned", "tail")
+    __slots__ = ("blocks", "deep", "line", "parked_up_to", "priority", "returned", "tail")
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
@@ -52,6 +53,8 @@ class _Lane:
         """True if what is posted goes to the tail."""
         self.blocks: deque[array[int] | list[Message]] = deque()
         self.tail: list[Message] = []
+        self.parked_up_to = 0
+        """Index of the block that was last tried to be parked."""
         self.returned: list[tuple[int, Message]] = []
 
     @property
@@ -190,11 +193,38 @@ class Backlog:
                     first = message
         return first
 
+    def oldest_us(self) -> int | None:
+        """The time when the message was posted that `oldest` gives; nothing is made an object for it."""
+        first: tuple[int, int] | None = None
+        for lane in self._lanes:
+            heads = [(pair[0], pair[1].posted_us) for pair in lane.returned[:1] if pair[1].state is _AVAILABLE]
+            if (head := self._head_of(lane)) is not None:
+                heads.append(head)
+            first = min(heads if first is None else [first, *heads], default=None)
+        return None if first is None else first[1]
+
+    def _head_of(self, lane: _Lane) -> tuple[int, int] | None:
+        """Return sequence and time of the first message of a lane that was posted and waits."""
+        for messages in (lane.line, *lane.blocks, lane.tail):
+            if isinstance(messages, array):
+                assert self._parking is not None
+                for sequence in messages:
+                    if self._parking.waits(sequence):
+                        return sequence, self._parking.posted_us(sequence)
+            else:
+                for message in messages:
+                    if message.state is _AVAILABLE:
+                        return message.sequence, message.posted_us
+        return None
+
     def left(self, count: int = 1) -> None:
         """Count so many messages in it as no longer available; they stay in place until they are passed or swept."""
         self.count -= count
         self._absent += count
-        if self._absent > self._swept + _SWEEP_MIN and self._absent > self._swept + self.count:
+        if not self.count:
+            self._lanes = []
+            self._absent = self._swept = 0
+        elif self._absent > self._swept + _SWEEP_MIN and self._absent > self._swept + self.count:
             self._sweep()
 
     def next_messages(self, limit: int | None = None) -> Iterator[Message]:
@@ -202,20 +232,25 @@ class Backlog:
         waiting = (message for lane in self._lanes for message in self._in_order(lane, limit))
         return islice((message for message in waiting if message.state is _AVAILABLE), limit)
 
-    def objects(self) -> Iterator[Message]:
-        """Return those that are not parked, in order but for what returned. Nothing may be added meanwhile."""
+    def objects(self) -> Iterator[Message | None]:
+        """Return those that are not parked, in order but for what returned, and None in the place of each that is.
+        Nothing may be added meanwhile."""
         for lane in self._lanes:
             yield from lane.line
             for block in lane.blocks:
                 if isinstance(block, list):
                     yield from block
+                else:
+                    assert self._parking is not None
+                    yield from self._parking.known(block)
             yield from lane.tail
             for _, message in lane.returned:
                 yield message
 
-    def remembered(self) -> Iterator[Message]:
-        """Return what is in it now, in order, whatever becomes of it while the caller goes through it. What has left
-        meanwhile is among it, unless it was parked. To begin costs no more than a copy of the places."""
+    def remembered(self, chosen: Callable[[int], bool] | None = None) -> Iterator[Message]:
+        """Return what is in it now, in order, whatever becomes of it while the caller goes through it; of that, what is
+        `chosen` by its sequence. What has left meanwhile is among it, unless it was parked. To begin costs no more than
+        a copy of the places."""
         copies = [
             (lane.line.copy(), deque(map(_in_hand, lane.blocks)), lane.tail.copy(), lane.returned.copy())
             for lane in self._lanes
@@ -223,7 +258,10 @@ class Backlog:
         return (
             message
             for line, blocks, tail, returned in copies
-            for message in _merged(_popped(returned), chain(_emptied(line), self._unparked(_emptied(blocks)), tail))
+            for message in _merged(
+                _popped(returned), chain(_emptied(line), self._unparked(_emptied(blocks), chosen), tail)
+            )
+            if chosen is None or chosen(message.sequence)
         )
 
     def lanes_above(self, sequence: int, limit: int) -> Iterator[list[Message]]:
@@ -249,13 +287,15 @@ class Backlog:
 
     def park_more(self) -> None:
         """Some bodies have left memory: park some of the messages that had them when they could have been parked."""
-        left = _MORE_BLOCKS
         for lane in self._lanes:
-            for index, block in enumerate(lane.blocks):
-                if isinstance(block, list) and left:
+            for _ in range(min(_MORE_BLOCKS, len(lane.blocks))):
+                at = lane.parked_up_to = (lane.parked_up_to + 1) % len(lane.blocks)
+                block = lane.blocks[at]
+                if isinstance(block, list):
                     assert self._parking is not None
-                    lane.blocks[index] = parked = self._parking.park(block)
-                    left -= not isinstance(parked, list)
+                    lane.blocks[at] = self._parking.park(block)
+        if self._parking is not None:
+            self._parking.tidy(_TIDIED)
 
     def _park(self, lane: _Lane) -> None:
         """More comes to the tail: park the beginning of it, if it is long. The end was just posted, and may be in hand
@@ -285,15 +325,17 @@ class Backlog:
                 lane.deep = False
         return bool(lane.line)
 
-    def _unparked(self, blocks: Iterable[array[int] | list[Message]]) -> Iterator[Message]:
-        """Return the messages of blocks, made objects one by one."""
+    def _unparked(
+        self, blocks: Iterable[array[int] | list[Message]], chosen: Callable[[int], bool] | None = None
+    ) -> Iterator[Message]:
+        """Return the messages of blocks, those that are parked and chosen made objects one by one."""
         for block in blocks:
             if isinstance(block, list):
                 yield from block
             else:
                 assert self._parking is not None
-                for sequence in block:
-                    message = self._parking.message(sequence)
+                for sequence in block if chosen is None else filter(chosen, block):
+                    message = self._parking.look(sequence)
                     if message is not None:
                         yield message
 

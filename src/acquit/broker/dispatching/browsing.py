@@ -9,7 +9,7 @@ of the line when they are the most of it.
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching import tags
@@ -19,7 +19,7 @@ from acquit.broker.queue import NodeState
 from acquit.broker.selector import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from acquit.broker.dispatching.consumers import ServedQueue
     from acquit.broker.links.filters import Portion
@@ -32,7 +32,20 @@ _SWEEP_MIN: Final = 1_000
 class Browser(Actor):
     """A link that looks."""
 
-    __slots__ = ("_ahead", "_missed", "link", "no_local", "portion", "queue", "reads", "selector", "started", "tag")
+    __slots__ = (
+        "_ahead",
+        "_first",
+        "_missed",
+        "_there",
+        "link",
+        "no_local",
+        "portion",
+        "queue",
+        "reads",
+        "selector",
+        "started",
+        "tag",
+    )
 
     def __init__(
         self,
@@ -59,7 +72,12 @@ class Browser(Actor):
         self.tag = 0
         """The number of the last delivery, which is its tag."""
         self.started = False
+        self._there: Iterator[Message] | None = None
+        """What was there when it began, as far as it has not come to that; None for nothing."""
+        self._first: deque[Message] = deque()
+        """The next of that."""
         self._ahead: deque[Message] = deque()
+        """What has come since."""
         self._missed: dict[int, Message] = {}
 
     @property
@@ -75,12 +93,9 @@ class Browser(Actor):
     def start(self, acquired: Iterable[Message]) -> None:
         """Begin, as it has credit for the first time: see what is there, and remember what others hold (`acquired`)."""
         self.started = True
-        queue, portion = self.queue, self.portion
-        for messages in (queue.backlog.next_messages(), queue.aside):
-            if portion is None:
-                self._ahead.extend(messages)
-            else:
-                self._ahead.extend(message for message in messages if portion.has(message.sequence))
+        queue, chosen = self.queue, None if self.portion is None else self.portion.has
+        aside = [message for message in queue.aside if chosen is None or chosen(message.sequence)]
+        self._there = chain(queue.backlog.remembered(chosen), aside)
         self._missed = {message.sequence: message for message in acquired}
         self._missed.update(queue.scheduled)
 
@@ -94,21 +109,34 @@ class Browser(Actor):
             if len(self._ahead) > _SWEEP_MIN + 2 * self.queue.live:
                 self._sweep()
 
+    def _look_ahead(self, limit: int) -> None:
+        """Take so many of what was there when it began, or all that are left, to where they can be seen: they come
+        before what has come since."""
+        if self._there is not None and len(self._first) < limit:
+            found = list(islice(self._there, limit - len(self._first)))
+            self._first.extend(found)
+            if len(self._first) < limit:
+                self._there = None
+
     def peek(self) -> Message | None:
         """Return the message that it is to see next; None when it has seen all."""
-        ahead = self._ahead
-        while ahead:
+        while True:
+            self._look_ahead(1)
+            ahead = self._first or self._ahead
+            if not ahead:
+                return None
             message = ahead[0]
             if message.state is NodeState.AVAILABLE:
                 return message
             ahead.popleft()
             if message.state is not NodeState.ARCHIVED:
                 self._missed[message.sequence] = message
-        return None
 
     def next_ones(self, limit: int) -> list[Message]:
         """Some of what it is to see next, beginning with what `peek` gave."""
-        return [message for message in islice(self._ahead, limit) if message.state is NodeState.AVAILABLE]
+        self._look_ahead(limit)
+        ahead = islice(chain(self._first, self._ahead), limit)
+        return [message for message in ahead if message.state is NodeState.AVAILABLE]
 
     def accepts(self, message: Message) -> bool:
         """Return True if it asked for such a message, whose body is in memory."""
@@ -125,9 +153,11 @@ class Browser(Actor):
 
     def seen(self) -> None:
         """Move on behind the message that `peek` gave."""
-        self._ahead.popleft()
+        (self._first or self._ahead).popleft()
 
     def _sweep(self) -> None:
+        self._first.extend(self._there or ())  # most of what was there has left, or there would not be so much ahead
+        self._first, self._there = deque(one for one in self._first if one.state is not NodeState.ARCHIVED), None
         self._ahead = deque(message for message in self._ahead if message.state is not NodeState.ARCHIVED)
         self._missed = {
             sequence: message for sequence, message in self._missed.items() if message.state is not NodeState.ARCHIVED

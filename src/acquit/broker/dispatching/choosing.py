@@ -29,7 +29,7 @@ from acquit.broker.dispatching.groups import Groups
 from acquit.broker.dispatching.sending import FRAME_HEAD_MAX
 from acquit.broker.dispatching.succession import notice_size, specialise
 from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
-from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, Message
+from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, OBJECT_BYTES, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.selector import STEPS_MAX, Fields, fields_of
 
@@ -279,6 +279,8 @@ class Choosing:
         """Judgements that are left of this turn on a queue."""
         self.steps = 0
         """Steps of LIKE that are left of it."""
+        self._out_of_memory: dict[Queue, None] = {}
+        """Queues of which nothing more is read until there is memory: see `look_to`."""
 
     def serve(self, queue: Queue) -> bool:
         """Hand out what can be. True if there is more to do, now or once something is written."""
@@ -650,10 +652,21 @@ class Choosing:
                 queue.reading = message.body is None
             else:
                 self._life.dirty[queue] = None
-        elif message.body is None:
-            self._memory.read_ahead(queue, queue.backlog.next_messages(READ_AHEAD_MESSAGES))
-        else:
+        elif message.body is not None:
             self._scribe.when_synced(self._life.wake, queue)
+        elif (
+            self._memory.left < self._memory.bytes_max // 8
+            and len(queue.aside) * OBJECT_BYTES > self._memory.bytes_max // 2
+        ):
+            self._out_of_memory[queue] = None
+        else:
+            self._memory.read_ahead(queue, queue.backlog.next_messages(READ_AHEAD_MESSAGES))
+
+    def look_again(self) -> None:
+        """Wake the queues that wait for memory: what is aside there takes half of all. Each second or so."""
+        waiting, self._out_of_memory = self._out_of_memory, {}
+        for queue in waiting:
+            self._life.wake(queue)
 
     def _look_to_aside(self, queue: Queue, interest: Interest, message: Message) -> None:
         """The first that is aside for somebody cannot go out as it is: see that this changes. Nobody else waits."""

@@ -60,6 +60,7 @@ class Dispatch:
         self._choosing = Choosing(life, expiry, self._sending, denials)
         self.sending = self._sending
         self.empty_outbox = self._sending.empty_outbox
+        self.look_again = self._choosing.look_again
         self._left = 0
         """Messages of `HANDED_MAX` that are left in this turn."""
         self._line: deque[QueueBase] = deque()

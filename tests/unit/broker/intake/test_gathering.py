@@ -55,6 +55,7 @@ def test_nothing_passes_what_is_no_plain_delivery_to_a_queue() -> None:
     assert told(gathered) == [("s0", [1]), ("s0", [2, 4]), ("s1", [3])]
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("what", ["stateful", "marked", "resumable", "anonymous"])
 def test_deliveries_that_may_depend_on_others_stay_where_they_are(what: str) -> None:
     one, other = producers("one", None if what == "anonymous" else "other")
