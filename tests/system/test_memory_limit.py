@@ -64,9 +64,9 @@ def test_a_deep_queue_is_refused_more_before_memory_is_out(tmp_path: Path) -> No
 
 @NEEDS_PROC
 def test_a_deep_queue_of_parked_messages_takes_more(tmp_path: Path) -> None:
-    """Three times as many as would fit as objects, in the same memory, and all come in order after a restart."""
+    """Twice as many as would fit as objects, in the same memory, and all come in order after a restart."""
     memory_mib = 16
-    most = 3 * memory_mib * (1 << 20) // 400
+    most = 2 * memory_mib * (1 << 20) // 400
     config = f"[limits]\nmemory_bytes_max = {memory_mib << 20}\n"
     with Served(tmp_path, config) as served:
         assert fill(served, most, None) >= most

@@ -73,11 +73,11 @@ class Browser(Actor):
         """The number of the last delivery, which is its tag."""
         self.started = False
         self._there: Iterator[Message] | None = None
-        """What was there when it began, as far as it has not come to that; None for nothing."""
+        """Messages that were there when it began, as far as it has not come to them; None for none."""
         self._first: deque[Message] = deque()
-        """The next of that."""
+        """The next of them."""
         self._ahead: deque[Message] = deque()
-        """What has come since."""
+        """Messages that have come since."""
         self._missed: dict[int, Message] = {}
 
     @property
