@@ -49,7 +49,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.types import Described, ULong
 from acquit.store.disk import Disk
-from acquit.store.interface import Batch, Position
+from acquit.store.interface import Batch
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
 from acquit.store.recovery import open_store
@@ -448,10 +448,13 @@ class World:
         disk = after_kill(self.disk)
         return open_journal(DATA, self.journal_options, disk=disk, clock_us=lambda: self.now_us).fold
 
-    def live_positions(self) -> list[Position]:
+    def live_positions(self) -> list[int]:
         """Where the records of all live messages stand, those held by transactions included."""
-        holdings = self.core.holdings
-        return [message.position for message in map(holdings.live, holdings.sequences()) if message is not None]
+        life, postings = self.core.life, self.core.transactions.postings
+        positions = [message.position for some in (life.live, postings.durable) for message in some.values()]
+        for chunk in life.parking.rows._chunks.values():
+            positions += filter(None, chunk.positions)
+        return positions
 
     # -- what holds ---------------------------------------------------------------------------------------------------
 
@@ -514,11 +517,14 @@ def check_accounts(core: Core) -> None:
     rows = core.life.parking.rows
     parked = sum(core.life.parking.count(queue) for queue in (*core.queues.by_name.values(), *core.removal.queues))
     assert parked == len(rows)
-    for row in map(rows.find, rows.sequences()):
-        assert row is not None
-        assert not row.actor
-        live_bytes += 0 if row.flags & COPY else row.fingerprint >> 32
-        live_count += 1
+    for chunk in rows._chunks.values():
+        for position, fingerprint, actor, mark in zip(
+            chunk.positions, chunk.fingerprints, chunk.actors, chunk.marks, strict=True
+        ):
+            if position:
+                assert not actor
+                live_bytes += 0 if mark & COPY else fingerprint >> 32
+                live_count += 1
     retirements = {id(one) for transaction in core.transactions for one in transaction.retirements}
     assert all(message.state is NodeState.ACQUIRED for message in core.life.retiring)
     assert all(id(one) in retirements for one in core.life.retiring.values())

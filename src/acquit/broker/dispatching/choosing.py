@@ -29,7 +29,7 @@ from acquit.broker.dispatching.groups import Groups
 from acquit.broker.dispatching.sending import FRAME_HEAD_MAX
 from acquit.broker.dispatching.succession import notice_size, specialise
 from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
-from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, OBJECT_BYTES, Message
+from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.selector import STEPS_MAX, Fields, fields_of
 
@@ -654,13 +654,16 @@ class Choosing:
                 self._life.dirty[queue] = None
         elif message.body is not None:
             self._scribe.when_synced(self._life.wake, queue)
-        elif (
-            self._memory.left < self._memory.bytes_max // 8
-            and len(queue.aside) * OBJECT_BYTES > self._memory.bytes_max // 2
-        ):
+        elif self._passes_over_too_much(queue):
             self._out_of_memory[queue] = None
         else:
             self._memory.read_ahead(queue, queue.backlog.next_messages(READ_AHEAD_MESSAGES))
+
+    def _passes_over_too_much(self, queue: Queue) -> bool:
+        """Return True where what is aside takes half of the memory, and less than an eighth were left for others after
+        another read."""
+        least = self._memory.bytes_max // 8 + READ_AHEAD_MESSAGES * OVERHEAD_BYTES
+        return len(queue.aside) * OBJECT_BYTES > self._memory.bytes_max // 2 and self._memory.left < least
 
     def look_again(self) -> None:
         """Wake the queues that wait for memory: what is aside there takes half of all. Each second or so."""
