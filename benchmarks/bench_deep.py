@@ -20,10 +20,10 @@ from pathlib import Path
 
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Source, Target
-from acquit.protocol.events import DeliveriesReceived, Event, StatesReceived
+from acquit.protocol.events import DeliveriesReceived, Event
 from acquit.protocol.message import Message
 from bench_broker import peak_mib
-from bench_million import CREDIT, NODE, Pace, Wire, elsewhere, serving, shown
+from bench_million import CREDIT, NODE, Pace, Wire, elsewhere, post_all, serving, shown
 
 NUMBER_BYTES = 8
 SHORT = 200_000
@@ -43,23 +43,7 @@ def post(port: int, count: int, size: int) -> tuple[float, float, float]:
     """Post all of it; done when the last one is answered."""
     wire = Wire(port, "poster")
     link = wire.session.attach_sender("p", source=Source(), target=Target(NODE, capabilities=("queue",)))
-    pace = Pace(count)
-    rest = payloads(size)
-    sent = answered = 0
-
-    def told(event: Event) -> None:
-        nonlocal answered
-        if isinstance(event, StatesReceived):
-            answered += len(event.deliveries)
-
-    wire.told = told
-    while answered < count:
-        while sent < count and link.sendable:
-            link.send(sent.to_bytes(4, "big"), next(rest))
-            sent += 1
-        wire.hear()
-        pace.done(answered)
-    return pace.rates()
+    return post_all(wire, link, payloads(size), count)
 
 
 def consume(port: int, count: int, size: int) -> tuple[float, float, float]:

@@ -148,8 +148,12 @@ def post(port: int, case: str, count: int) -> tuple[float, float, float]:
     link = wire.session.attach_sender("p", source=Source(), target=Target(NODE, capabilities=(capability,)))
     if case == "transactions":
         return post_in_transactions(wire, link, count)
+    return post_all(wire, link, payloads(case, count), count)
+
+
+def post_all(wire: Wire, link: SendingLink, rest: Iterator[bytes], count: int) -> tuple[float, float, float]:
+    """Post so many of these; done when the last one is answered."""
     pace = Pace(count)
-    rest = payloads(case, count)
     sent = answered = 0
 
     def told(event: Event) -> None:

@@ -17,7 +17,7 @@ from acquit.broker import parking
 from acquit.broker.dispatching import backlog
 from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.memory import Memory
-from acquit.broker.message import DURABLE, OBJECT_BYTES, PARKED_BYTES, Message
+from acquit.broker.message import DURABLE, OBJECT_BYTES, PARKED_BYTES, Former, Message
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressPolicy, BrokerLimits
 from acquit.broker.parking import Parking, Sizes
@@ -111,7 +111,7 @@ class Deep:
                 del model[:count]
                 for one in got:
                     one.state = NodeState.ACQUIRED
-                    one.holder = parking_holder
+                    one.holder = HOLDER
                 self.taken += got
                 while len(self.taken) > 5:
                     self.gone(self.taken.pop(0))
@@ -188,17 +188,7 @@ class Deep:
             break
 
 
-class _Holder:
-    number = 1
-
-    def stand_in_line(self) -> None:
-        raise NotImplementedError
-
-    def let_go(self, message: Message, time_us: int) -> None:
-        raise NotImplementedError
-
-
-parking_holder = _Holder()
+HOLDER = Former(1)
 
 
 @settings(max_examples=150, deadline=None)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from sys import getrefcount
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message, QueueBase
 from acquit.broker.queue import NodeState
@@ -116,11 +116,12 @@ class Parking:
         """`message`, for who only looks at it where it stands: it is parked again some time after nobody has it in hand
         any more. For each that is made an object, two others are tried, so that no more are objects than are in hand,
         have a body in memory, or have changed."""
-        made = sequence in self.rows
-        message = self.message(sequence)
-        if made:
-            self.tidy(2)
-            self._looked_at.append(sequence)
+        message = self._live.get(sequence)
+        if message is None:
+            message = self.message(sequence)
+            if message is not None:
+                self.tidy(2)
+                self._looked_at.append(sequence)
         return message
 
     def tidy(self, limit: int) -> None:
@@ -207,14 +208,14 @@ def _is_plain(message: Message) -> bool:
     )
 
 
-def _references(messages: list[Message], index: int) -> int:
-    """Count the references to a message, that of the list among them."""
-    return getrefcount(messages[index])
+def _references(objects: list[Any], index: int) -> int:
+    """Count the references to an object, that of the list among them."""
+    return getrefcount(objects[index])
 
 
 def _alone() -> int:
     """Return what `_references` says of a message that is known to the list and to the table of live messages alone."""
-    probe = [Message(0, None, _AVAILABLE, None, 0, 0, 0, 0, 0, 0)]  # type: ignore[arg-type]  # nobody asks
+    probe = [object()]
     known = {0: probe[0]}
     count = _references(probe, 0)
     assert known[0] is probe[0]  # both are there until now, for a compiler as well

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from heapq import merge
 from typing import TYPE_CHECKING
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Former, Message
@@ -164,13 +165,12 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     for number, messages in waiting.items():
         # The fold gives them in no order that could be relied on; sorting what is nearly sorted costs little.
         messages.sort(key=_by_sequence)
-        among = [message for message in messages if (number, message.priority) in places]
-        for message in among:
-            places[number, message.priority].append(message.sequence)
-        if len(among) < len(messages):
-            by_number[number].backlog.extend([one for one in messages if (number, one.priority) not in places])
-    for (number, priority), sequences in sorted(places.items()):
-        by_number[number].backlog.restore(priority, array("Q", sorted(sequences)))
+        alone = [message for message in messages if (number, message.priority) not in places]
+        if alone:
+            by_number[number].backlog.extend(alone)
+    for (number, priority), parked in places.items():
+        among = [message.sequence for message in waiting[number] if message.priority == priority]
+        by_number[number].backlog.restore(priority, array("Q", merge(parked, among)) if among else parked)
     returned.sort(key=lambda pair: pair[0].sequence)
     return returned
 

@@ -37,8 +37,8 @@ T = TypeVar("T")
 _AVAILABLE = NodeState.AVAILABLE
 _SWEEP_MIN = 1_000
 _PORTION = 5_000
-_MORE_BLOCKS = 64
-_TIDIED = 5_000
+_MORE_BLOCKS = 16
+_TIDIED = 2_000
 
 
 class _Lane:
@@ -182,9 +182,7 @@ class Backlog:
             while (line or self._refill(lane)) and line[0].state is not _AVAILABLE:
                 line.popleft()
                 self._absent -= 1
-            while returned and returned[0][1].state is not _AVAILABLE:
-                heappop(returned)
-                self._absent -= 1
+            self._pass_returned(lane)
             heads = [line[0]] if line else []
             if returned:
                 heads.append(returned[0][1])
@@ -197,15 +195,22 @@ class Backlog:
         """The time when the message was posted that `oldest` gives; nothing is made an object for it."""
         first: tuple[int, int] | None = None
         for lane in self._lanes:
-            heads = [(pair[0], pair[1].posted_us) for pair in lane.returned[:1] if pair[1].state is _AVAILABLE]
+            self._pass_returned(lane)
+            heads = [(sequence, message.posted_us) for sequence, message in lane.returned[:1]]
             if (head := self._head_of(lane)) is not None:
                 heads.append(head)
             first = min(heads if first is None else [first, *heads], default=None)
         return None if first is None else first[1]
 
+    def _pass_returned(self, lane: _Lane) -> None:
+        """Take out those that stand first of what has returned, and wait no more."""
+        while lane.returned and lane.returned[0][1].state is not _AVAILABLE:
+            heappop(lane.returned)
+            self._absent -= 1
+
     def _head_of(self, lane: _Lane) -> tuple[int, int] | None:
         """Return sequence and time of the first message of a lane that was posted and waits."""
-        for messages in (lane.line, *lane.blocks, lane.tail):
+        for messages in chain((lane.line,), lane.blocks, (lane.tail,)):
             if isinstance(messages, array):
                 assert self._parking is not None
                 for sequence in messages:
