@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from heapq import merge
+from itertools import chain, islice
+from operator import lt
 from typing import TYPE_CHECKING
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Former, Message
@@ -170,7 +171,10 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
             by_number[number].backlog.extend(alone)
     for (number, priority), parked in places.items():
         among = [message.sequence for message in waiting[number] if message.priority == priority]
-        by_number[number].backlog.restore(priority, array("Q", merge(parked, among)) if among else parked)
+        # A lot is in order, those of a queue are not; mostly all are, and there may be millions.
+        if among or not all(map(lt, parked, islice(parked, 1, None))):
+            parked = array("Q", sorted(chain(parked, among)))
+        by_number[number].backlog.restore(priority, parked)
     returned.sort(key=lambda pair: pair[0].sequence)
     return returned
 

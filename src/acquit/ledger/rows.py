@@ -281,7 +281,7 @@ class PlainRows:
         )
 
     def lots(self) -> Iterator[RowLot]:
-        """Return all that is here, in order for each queue, up to some thousands at a time that differ in no more than
+        """Return all that is here, up to some thousands at a time, each lot in order, that differ in no more than
         sequence, position, size and time. Nothing may be added or leave meanwhile, but what was returned."""
         for number, chunk in sorted(self._chunks.items()):
             if chunk.struck:

@@ -130,6 +130,16 @@ def test_what_has_a_time_to_live_keeps_its_place_among_the_others() -> None:
     assert take_all(world, world.client()) == [f"m{number}" for number in range(DEPTH)]
 
 
+def test_messages_with_other_flags_keep_their_places_among_the_others() -> None:
+    """Every third repeats the id of another with another body, and is flagged for it."""
+    world = World()
+    ids = ["the same" if n % 3 else f"id {n}" for n in range(300)]
+    post(world, [durable(f"m{n}", application_properties={"_AMQ_DUPL_ID": one}) for n, one in enumerate(ids)])
+    world = world.stop()
+    assert len({lot.flags for lot in world.core.life.parking.rows.lots()}) == 2
+    assert take_all(world, world.client()) == [f"m{number}" for number in range(300)]
+
+
 @pytest.mark.parametrize("kind", ["purge", "delete"])
 def test_they_leave_as_others_do(kind: str) -> None:
     world = deep()
