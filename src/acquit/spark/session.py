@@ -37,6 +37,7 @@ from acquit.errors import (
 )
 from acquit.spark.java import use_java
 from acquit.spark.options import SparkAt
+from acquit.spark.worker_python import worker_python
 
 QUERY_ERRORS: Final = (PySparkException, Py4JError, ConnectionError)
 """Errors that a failed query may raise: of Spark, or of the way to a JVM that is no more."""
@@ -98,7 +99,7 @@ def start_session(
     check_start(master)
     if master.startswith("local"):
         # Workers must be this very Python, with this very acquit. Elsewhere its user may know better.
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = worker_python()
     configured = {
         "spark.app.name": name,
         "spark.master": master,
@@ -177,7 +178,7 @@ def _refuse_other_python(session: SparkSession) -> None:
     cannot import ends in a hundred lines of Java. On a cluster the path is one of other hosts."""
     context = session.sparkContext
     program = shutil.which(context.pythonExec)
-    if not str(context.master).startswith("local") or program == sys.executable:
+    if not str(context.master).startswith("local") or program in (sys.executable, worker_python()):
         return
     if program is None or not _imports_us(program):
         raise ConfigurationError(

@@ -1,0 +1,71 @@
+"""The Python that a local session starts its workers with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from acquit.spark.worker_python import worker_python
+
+PACKAGE = Path(pyspark.__file__).parent
+ZIPS = f"{PACKAGE}/python/lib/pyspark.zip:{next((PACKAGE / 'python' / 'lib').glob('py4j-*.zip'))}"
+
+
+def path_of(program: str, path: str) -> list[str]:
+    """What a worker that is started with this PYTHONPATH has of it."""
+    done = subprocess.run(
+        [program, "-c", "import os, sys; print(sys.executable); print(os.environ['PYTHONPATH'])", "a b"],
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    python, kept = done.stdout.splitlines()
+    assert python == sys.executable
+    return kept.split(":")
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        (f"a.jar:{ZIPS}:a.jar:/of the user", ["a.jar", "a.jar", "/of the user"]),
+        (f"{ZIPS}:/b", ["/b"]),
+        ("/other/pyspark.zip:/b", ["/other/pyspark.zip", "/b"]),
+        (ZIPS, ZIPS.split(":")),
+    ],
+)
+def test_the_zips_are_taken_from_the_path(tmp_path: Path, path: str, kept: list[str]) -> None:
+    assert path_of(worker_python({}, cache=tmp_path), path) == kept
+
+
+def test_the_script_is_made_once(tmp_path: Path) -> None:
+    first = worker_python({}, cache=tmp_path)
+    made = Path(first).stat().st_mtime_ns
+    assert worker_python({"SPARK_HOME": str(PACKAGE)}, cache=tmp_path) == first
+    assert [path.stat().st_mtime_ns for path in tmp_path.iterdir()] == [made]
+
+
+def test_another_spark_has_its_own(tmp_path: Path) -> None:
+    for home in (tmp_path, tmp_path / "none"):
+        assert worker_python({"SPARK_HOME": str(home)}, cache=tmp_path / "cache") == sys.executable
+
+
+def test_the_same_spark_by_another_name(tmp_path: Path) -> None:
+    (tmp_path / "spark").symlink_to(PACKAGE)
+    program = worker_python({"SPARK_HOME": str(tmp_path / "spark")}, cache=tmp_path / "cache")
+    zips = ZIPS.replace(str(PACKAGE), str(tmp_path / "spark"))
+    assert path_of(program, f"{zips}:/b") == ["/b"]
+
+
+def test_a_folder_that_nothing_can_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert worker_python({}, cache=tmp_path / "file") == sys.executable
+
+
+def test_pyspark_that_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "pyspark" / "__init__.py"))
+    assert worker_python({}, cache=tmp_path / "cache") == sys.executable
