@@ -42,8 +42,9 @@ KINDS = (
     "next",
     "page",
     "more",
+    "coming",
 )
-WEIGHTS = 6, 9, 1, 4, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1
+WEIGHTS = 6, 9, 1, 4, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1
 
 
 class Walker(NamedTuple):
@@ -138,8 +139,9 @@ class Deep:
             self.walkers.clear()
         elif kind == "walk":
             self.walkers.append(Walker(waiting.remembered(), [sequence for _, sequence in model]))
-        elif kind == "next":
-            assert [one.sequence for one in waiting.next_messages(count)] == [one for _, one in model[:count]]
+        elif kind in ("next", "coming"):
+            come = waiting.next_messages(count) if kind == "next" else waiting.coming(count)
+            assert [one.sequence for one in come] == [one for _, one in model[:count]]
         elif kind == "more":
             waiting.park_more()
         elif kind == "page" and model:

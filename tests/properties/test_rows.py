@@ -15,7 +15,21 @@ from acquit.store.interface import Position
 
 CHUNK = 4_096
 SEQUENCES = [*range(1, 40), *range(CHUNK - 20, CHUNK + 20), 5 * CHUNK, 5 * CHUNK + 1, 1 << 60]
-KINDS = "add", "add", "add run", "extend", "extend", "take", "discard", "discard run", "acquire", "mark", "move"
+KINDS = (
+    "add",
+    "add",
+    "add run",
+    "extend",
+    "extend",
+    "take",
+    "take all",
+    "take all",
+    "discard",
+    "discard run",
+    "acquire",
+    "mark",
+    "move",
+)
 steps = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(SEQUENCES), st.integers(1, 1 << 40)), max_size=60)
 
 
@@ -54,6 +68,9 @@ def test_the_columns_are_a_dictionary(story: list[tuple[str, int, int]]) -> None
             elif in_order:  # something is in one of their chunks, and not before them
                 chunks = {one.sequence // CHUNK for one in new}
                 assert any(one >= sequence for one in rows_ever(model, looks) if one // CHUNK in chunks)
+        elif name == "take all":
+            asked = range(sequence, sequence + number % 200 + 1, 1 + number % 3)
+            assert rows.take_all(asked) == [model.pop(one) for one in asked if one in model]
         elif name == "take":
             assert rows.take(sequence) == model.pop(sequence, None)
         elif name.startswith("discard"):
@@ -120,7 +137,7 @@ def test_live_messages_are_a_dictionary(story: list[tuple[str, int, int]]) -> No
                 known.flags |= DISPATCHED
         elif name == "extend":
             pass
-        elif name == "take":
+        elif name.startswith("take"):
             assert kept.pop(sequence, None) == model.pop(sequence, None)
         elif name.startswith("discard"):
             assert kept.drop(sequence) == (model.pop(sequence, None) is not None)

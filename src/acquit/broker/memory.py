@@ -123,10 +123,10 @@ class Memory:
         self.bytes -= messages * (OBJECT_BYTES - PARKED_BYTES)
         self.object_bytes -= messages * (OBJECT_BYTES - PARKED_BYTES)
 
-    def unpark(self) -> None:
-        """Count one message that was parked as having an object again."""
-        self.bytes += OBJECT_BYTES - PARKED_BYTES
-        self.object_bytes += OBJECT_BYTES - PARKED_BYTES
+    def unpark(self, messages: int) -> None:
+        """Count so many messages that were parked as having objects again."""
+        self.bytes += messages * (OBJECT_BYTES - PARKED_BYTES)
+        self.object_bytes += messages * (OBJECT_BYTES - PARKED_BYTES)
 
     def leave(self, message: Message) -> None:
         """Drop the body of a message that is in no queue any more, and count the message no more."""

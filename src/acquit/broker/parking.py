@@ -21,7 +21,7 @@ from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message, QueueBase
 from acquit.broker.queue import NodeState
 from acquit.ledger.events import ID_REUSED
 from acquit.ledger.live_messages import to_message
-from acquit.ledger.rows import PlainRows
+from acquit.ledger.rows import PlainRow, PlainRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,8 +44,8 @@ class ParkingAccount(Protocol):
         """Count so many messages as having no objects any more."""
         ...
 
-    def unpark(self) -> None:
-        """Count one message that was parked as having an object again."""
+    def unpark(self, messages: int) -> None:
+        """Count so many messages that were parked as having objects again."""
         ...
 
 
@@ -142,29 +142,32 @@ class Parking:
             row = self.rows.take(sequence)
             if row is None:
                 return None
-            queue = self._queues[row.queue]
-            message = self._live[sequence] = Message(
-                sequence,
-                queue,
-                _AVAILABLE,
-                None,
-                row.fingerprint,
-                DURABLE | row.flags & KEPT_FLAGS,
-                row.priority,
-                row.posted_us,
-                0,
-                row.position,
-            )
-            self._account.unpark()
-            self._counts[row.queue] -= 1
-            if not self._counts[row.queue]:
-                del self._counts[row.queue], self._queues[row.queue]
+            self._unpark([row])
+            message = self._live[sequence]
         return message
 
     def objects(self, sequences: Sequence[int]) -> list[Message]:
-        """Return the objects of those of these messages that are live: their turn has come."""
-        found = map(self.message, sequences)
-        return [message for message in found if message is not None]
+        """Return the objects of those of these messages, of one queue and in order, that are live: their turn has
+        come."""
+        live = self._live
+        rows = self.rows.take_all([sequence for sequence in sequences if sequence not in live])
+        if rows:
+            self._unpark(rows)
+        return [live[sequence] for sequence in sequences if sequence in live]
+
+    def _unpark(self, rows: list[PlainRow]) -> None:
+        """Make objects of these messages of one queue, which are parked no more."""
+        number = rows[0].queue
+        queue, live = self._queues[number], self._live
+        for sequence, position, fingerprint, posted_us, _, _, flags, priority in rows:
+            flags = DURABLE | flags & KEPT_FLAGS
+            live[sequence] = Message(
+                sequence, queue, _AVAILABLE, None, fingerprint, flags, priority, posted_us, 0, position
+            )
+        self._account.unpark(len(rows))
+        self._counts[number] -= len(rows)
+        if not self._counts[number]:
+            del self._counts[number], self._queues[number]
 
     def known(self, sequences: Sequence[int]) -> Iterable[Message | None]:
         """Return the objects of these messages; None for each that has none."""

@@ -163,12 +163,26 @@ class Scribe:
     def events(self, kind: int, queue: JournaledNode, messages: list[Message], actor: int) -> None:
         """The same for many durable messages of one queue."""
         queue.counts[kind] += len(messages)
-        transition, number, time_us = self.recorder.transition, queue.number, self.time_us
-        for message in messages:
-            try:
-                transition(kind, message.sequence, number, message.fingerprint, time_us, actor, message.attempt)
-            except StoreFull:
-                self.exhausted = True
+        number, time_us = queue.number, self.time_us
+        events = [
+            pack_event(
+                message.sequence,
+                0,
+                time_us,
+                message.fingerprint,
+                number,
+                actor,
+                kind,
+                DURABLE,
+                message.attempt,
+                0,
+            )
+            for message in messages
+        ]
+        try:
+            self.recorder.transitions(events)
+        except StoreFull:
+            self.exhausted = True
 
     def attempt(
         self,

@@ -102,6 +102,12 @@ class Recorder:
         if len(self._events) >= self._events_max:
             self.flush()
 
+    def transitions(self, events: list[bytes]) -> None:
+        """`transition` for many: packed events."""
+        self._events += events
+        if len(self._events) >= self._events_max:
+            self.flush()
+
     def append(self, entry: Entry) -> Position:
         """Any other record."""
         self.flush()
@@ -137,10 +143,10 @@ class Recorder:
             else:
                 self.table.apply(first, self.journal.append(*first.encode()))
             self._behind.popleft()
-        if self._events:
+        while self._events:
             # Forgotten only once they are in: a journal without room keeps its caller's events.
-            self.journal.append(*encode_events(RecordKind.TRANSITIONS, self._events))
-            self._events = []
+            self.journal.append(*encode_events(RecordKind.TRANSITIONS, self._events[: self._events_max]))
+            del self._events[: self._events_max]
 
     @property
     def pending(self) -> bool:

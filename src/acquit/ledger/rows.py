@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
 from operator import lt, rshift
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from acquit.ledger.events import DISPATCHED
 from acquit.store.interface import Position
@@ -108,6 +108,13 @@ class _SequenceChunk:
             column.insert(index, value)
         return True
 
+    def stretch(self, offsets: array[int]) -> slice | None:
+        """Return the place of these rows, where they stand one behind the other; None where that is not so, or one of
+        them is not there."""
+        first = bisect_left(self.offsets, offsets[0])
+        place = slice(first, first + len(offsets))
+        return place if self.offsets[place] == offsets and 0 not in self.positions[place] else None
+
     def rewrite(self) -> None:
         """Leave out what is struck out."""
         kept = [index for index, position in enumerate(self.positions) if position]
@@ -180,16 +187,11 @@ class PlainRows:
         and nothing is changed, if they are not. `marks`: flags, and above them the priority."""
         if not all(map(lt, sequences, islice(sequences, 1, None))):
             return False
-        parts: list[tuple[int, slice]] = []
-        begin, count = 0, len(sequences)
-        while begin < count:
-            number = sequences[begin] >> _SHIFT
+        parts = list(_by_chunk(sequences))
+        for number, part in parts:
             known = self._chunks.get(number)
-            if known is not None and known.offsets[-1] >= sequences[begin] & _OFFSET:
+            if known is not None and known.offsets[-1] >= sequences[part.start] & _OFFSET:
                 return False
-            end = bisect_left(sequences, number + 1 << _SHIFT, begin)
-            parts.append((number, slice(begin, end)))
-            begin = end
         for number, part in parts:
             chunk = self._chunks.get(number)
             if chunk is None:
@@ -201,7 +203,7 @@ class PlainRows:
             chunk.queues.extend(queues[part])
             chunk.actors.extend(repeat(0, part.stop - part.start))
             chunk.marks.extend(marks[part])
-        self._count += count
+        self._count += len(sequences)
         return True
 
     def find(self, sequence: int) -> PlainRow | None:
@@ -229,6 +231,32 @@ class PlainRows:
             self.discard(sequence)
         return row
 
+    def take_all(self, sequences: Sequence[int]) -> list[PlainRow]:
+        """`take` for many, which are in order: what is known of those that are here."""
+        taken: list[PlainRow] = []
+        for number, part in _by_chunk(sequences):
+            chunk = self._chunks.get(number)
+            offsets = array("H", [sequence & _OFFSET for sequence in sequences[part]])
+            place = None if chunk is None else chunk.stretch(offsets)
+            if chunk is None or place is None:
+                taken += filter(None, map(self.take, sequences[part]))
+                continue
+            marks = chunk.marks[place]
+            taken += map(
+                PlainRow,
+                sequences[part],
+                cast("Sequence[Position]", chunk.positions[place]),
+                chunk.fingerprints[place],
+                chunk.times_us[place],
+                chunk.queues[place],
+                chunk.actors[place],
+                [mark & 0xFF for mark in marks],
+                [mark >> 8 for mark in marks],
+            )
+            chunk.positions[place] = array("Q", bytes(8 * len(marks)))
+            self._struck(number, chunk, len(marks))
+        return taken
+
     def discard(self, sequence: int) -> bool:
         """Keep a message no more; False where it is not here."""
         number = sequence >> _SHIFT
@@ -236,14 +264,18 @@ class PlainRows:
         index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
         if chunk is None or index < 0:
             return False
-        self._count -= 1
         chunk.positions[index] = 0
-        chunk.struck += 1
+        self._struck(number, chunk, 1)
+        return True
+
+    def _struck(self, number: int, chunk: _SequenceChunk, count: int) -> None:
+        """So many rows of a chunk were struck out just now."""
+        self._count -= count
+        chunk.struck += count
         if chunk.struck == len(chunk.offsets):
             del self._chunks[number]
         elif chunk.struck > _STRUCK_MIN and 2 * chunk.struck > len(chunk.offsets):
             chunk.rewrite()
-        return True
 
     def mark(self, sequence: int, flags: int) -> None:
         """Add flags to those of a message that is here."""
@@ -297,6 +329,16 @@ class PlainRows:
                 places.setdefault(kind, []).append(index)
             for kind, indexes in places.items():
                 yield _lot(kind, *([column[index] for index in indexes] for column in columns))
+
+
+def _by_chunk(sequences: Sequence[int]) -> Iterator[tuple[int, slice]]:
+    """Return the numbers of the chunks of these sequences, which are in order, and which of them are in each."""
+    begin, count = 0, len(sequences)
+    while begin < count:
+        number = sequences[begin] >> _SHIFT
+        end = bisect_left(sequences, number + 1 << _SHIFT, begin)
+        yield number, slice(begin, end)
+        begin = end
 
 
 def _lot(kind: tuple[int, int, int], sequences: list[int], positions: list[int], fingerprints: list[int]) -> RowLot:

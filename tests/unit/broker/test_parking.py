@@ -65,6 +65,24 @@ def take_all(world: World, client: Client) -> list[object]:
     return bodies
 
 
+@pytest.mark.pure
+def test_whose_turn_comes_is_made_an_object_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading bodies ahead makes objects as it goes, and does not try to park them again at once."""
+    world = deep()
+    made: list[int] = []
+    parking = world.core.life.parking
+    unpark = world.core.life.memory.unpark
+
+    def count(messages: int) -> None:
+        made.append(messages)
+        unpark(messages)
+
+    monkeypatch.setattr(world.core.life.memory, "unpark", count)
+    monkeypatch.setattr(parking.rows, "take", lambda sequence: pytest.fail("one by one"))
+    assert take_all(world, world.client()) == [f"m{number}" for number in range(DEPTH)]
+    assert sum(made) == DEPTH
+
+
 def test_who_browses_leaves_them_parked() -> None:
     world = deep(memory_bytes_max=MIB)
     client = world.client()

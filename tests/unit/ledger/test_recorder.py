@@ -106,6 +106,23 @@ def test_a_record_of_transitions_is_bounded(raw: Written) -> None:
     assert [sequences for _, sequences in recorded(raw)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
 
 
+@pytest.mark.pure
+def test_a_record_of_many_transitions_is_bounded(raw: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(raw.journal, StateTable(), events_max=4)
+    packed = [pack_event(sequence, 0, 500, 9, 1, 0, EventKind.ACQUIRED, 1, 0, 0) for sequence in range(1, 11)]
+
+    def refuse(*_: object) -> None:
+        raise StoreFull("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(raw.journal, "append", refuse)
+        with pytest.raises(StoreFull):
+            recorder.transitions(packed[:7])
+    recorder.transitions(packed[7:])
+    flush(recorder)
+    assert [sequences for _, sequences in recorded(raw)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+
+
 def test_the_count_stays_where_its_field_ends(raw: Written, recorder: Recorder) -> None:
     recorder.transition(EventKind.MODIFIED, 1, 1, 9, 500, attempt=70_000)
     event = Event(2, 0, 500, 9, 1, 0, EventKind.MODIFIED, 1, 70_000, 0)

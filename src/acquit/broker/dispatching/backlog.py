@@ -237,6 +237,15 @@ class Backlog:
         waiting = (message for lane in self._lanes for message in self._in_order(lane, limit))
         return islice((message for message in waiting if message.state is _AVAILABLE), limit)
 
+    def coming(self, limit: int) -> Iterator[Message]:
+        """`next_messages` whose turn is near: those that are parked come to the line, and are objects from now on."""
+        left = limit
+        for lane in self._lanes:
+            if left > 0:
+                self._refill(lane, left)
+                left -= len(lane.line)
+        return self.next_messages(limit)
+
     def objects(self) -> Iterator[Message | None]:
         """Return those that are not parked, in order but for what returned, and None in the place of each that is.
         Nothing may be added meanwhile."""
@@ -312,9 +321,9 @@ class Backlog:
             del lane.tail[: sizes.block]
             lane.blocks.append(self._parking.park(block))
 
-    def _refill(self, lane: _Lane) -> bool:
-        """The line has run out: let the next ones come to it. False where there are none."""
-        while lane.deep and not lane.line:
+    def _refill(self, lane: _Lane, least: int = 1) -> bool:
+        """The line has run out: let the next ones come to it, so that there are so many. False where there are none."""
+        while lane.deep and len(lane.line) < least:
             if lane.blocks:
                 block = lane.blocks.popleft()
                 if isinstance(block, list):

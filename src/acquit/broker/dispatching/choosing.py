@@ -657,7 +657,7 @@ class Choosing:
         elif self._passes_over_too_much(queue):
             self._out_of_memory[queue] = None
         else:
-            self._memory.read_ahead(queue, queue.backlog.next_messages(READ_AHEAD_MESSAGES))
+            self._memory.read_ahead(queue, queue.backlog.coming(READ_AHEAD_MESSAGES))
 
     def _passes_over_too_much(self, queue: Queue) -> bool:
         """Return True where what is aside takes half of the memory, and less than an eighth were left for others after

@@ -109,7 +109,7 @@ _OURS: Final = Struct(f">Q{len(_BEFORE_POSTED_AT)}sq")
 
 def own_annotations(sequence: int, posted_ms: int) -> bytes:
     """The section with nothing but our two annotations."""
-    return _BEFORE + _ours(sequence, posted_ms)
+    return _BEFORE + _OURS.pack(sequence, _BEFORE_POSTED_AT, posted_ms)
 
 
 def _ours(sequence: int, posted_ms: int) -> bytes:
