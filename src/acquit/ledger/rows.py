@@ -269,7 +269,7 @@ class PlainRows:
         return True
 
     def _struck(self, number: int, chunk: _SequenceChunk, count: int) -> None:
-        """So many rows of a chunk were struck out just now."""
+        """Count so many rows of a chunk as struck out, which they just were."""
         self._count -= count
         chunk.struck += count
         if chunk.struck == len(chunk.offsets):
