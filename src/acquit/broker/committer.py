@@ -32,6 +32,8 @@ logger = logging.getLogger("acquit.broker.journal")
 
 RETRY_S: Final = 0.5
 """Seconds until a batch that found no room on the disk is tried again."""
+CHORES_S: Final = 1.0
+"""Seconds until a chore is looked for again where there was none: only time brings one while nothing is written."""
 
 
 class Batches(Protocol):
@@ -75,6 +77,8 @@ class Committer:
         self._in_flight: Batch | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._chore: Chore | None = None
+        self._chores_at_s = 0.0
+        """Time, by the loop, when to look for a chore again. What is synced may bring one at once."""
         self._idle: asyncio.Future[None] | None = None
         self._no_room = False
         """The disk had no room the last time that it was tried."""
@@ -106,9 +110,11 @@ class Committer:
                 self._write(batch)
             elif self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
-        if self._chore is None and self._failure is None:
+        if self._chore is None and self._failure is None and self._loop.time() >= self._chores_at_s:
             self._chore = chore = self._journal.take_chore()
-            if chore is not None:
+            if chore is None:
+                self._chores_at_s = self._loop.time() + CHORES_S
+            else:
                 self._chore_thread.submit(lambda: self._run_chore(chore))
 
     async def drain(self, *, patience_s: float = 5.0) -> None:
@@ -169,6 +175,7 @@ class Committer:
             return
         self._took(seconds)
         self._in_flight = None
+        self._chores_at_s = 0.0
         self.syncs.add(self._loop.time() - self._written_at)
         if self._no_room:
             logger.warning("there is room on the disk again: the %d bytes that waited are written", batch.size_bytes)
@@ -207,6 +214,7 @@ class Committer:
     def _complete_chore(self, chore: Chore) -> None:
         if self._failure is None:
             self._chore = None
+            self._chores_at_s = 0.0
             self._journal.complete_chore(chore)
             self.kick()
 

@@ -55,6 +55,7 @@ class FakeJournal:
         self.batches: list[FakeBatch] = []
         self.chores: list[FakeChore] = []
         self.done: list[Chore] = []
+        self.looks = 0
         self.all_done = asyncio.Event()
 
     @property
@@ -70,6 +71,7 @@ class FakeJournal:
         return batch.end
 
     def take_chore(self) -> FakeChore | None:
+        self.looks += 1
         return self.chores.pop(0) if self.chores else None
 
     def complete_chore(self, chore: Chore) -> None:
@@ -221,6 +223,31 @@ def test_housekeeping_has_a_thread_of_its_own() -> None:
         await stage.committer.stop()
 
     asyncio.run(scenario())
+
+
+def test_chores_are_looked_for_where_there_may_be_new_ones() -> None:
+    """Each turn of a broker kicks: to ask for chores each time is felt where each turn is of one message."""
+
+    async def main() -> None:
+        stage = Stage()
+        for _ in range(100):
+            stage.committer.kick()
+        assert stage.journal.looks == 1
+        stage.append()
+        stage.journal.batches[0].let()
+        await stage.news()
+        stage.committer.kick()
+        assert stage.journal.looks == 2, "what was synced may have brought one"
+        stage.journal.chores = [FakeChore()]
+        stage.committer.kick()
+        assert not stage.journal.done
+        await asyncio.sleep(module.CHORES_S)
+        stage.committer.kick()
+        async with asyncio.timeout(20):
+            await stage.journal.all_done.wait()
+        await stage.committer.stop()
+
+    asyncio.run(main())
 
 
 def test_what_is_recorded_while_the_threads_end_stays_pending() -> None:
