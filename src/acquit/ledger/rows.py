@@ -78,6 +78,11 @@ class _SequenceChunk:
         """Flags, and above them the priority."""
         self.struck = 0
 
+    @property
+    def columns(self) -> tuple[array[int], ...]:
+        """The columns besides the offsets."""
+        return self.positions, self.fingerprints, self.times_us, self.queues, self.actors, self.marks
+
     def find(self, offset: int) -> int:
         """Return the index of a row; -1 where there is none."""
         offsets = self.offsets
@@ -94,7 +99,7 @@ class _SequenceChunk:
 
     def insert(self, offset: int, row: tuple[int, int, int, int, int, int]) -> bool:
         """Put a row where others stand behind it, or where one was struck out; False where it is there."""
-        columns = self.positions, self.fingerprints, self.times_us, self.queues, self.actors, self.marks
+        columns = self.columns
         index = bisect_left(self.offsets, offset)
         if index < len(self.offsets) and self.offsets[index] == offset:
             if self.positions[index]:
@@ -114,6 +119,11 @@ class _SequenceChunk:
         first = bisect_left(self.offsets, offsets[0])
         place = slice(first, first + len(offsets))
         return place if self.offsets[place] == offsets and 0 not in self.positions[place] else None
+
+    def delete(self, place: slice) -> None:
+        """Leave out these rows, none of which is struck out."""
+        for column in (self.offsets, *self.columns):
+            del column[place]
 
     def rewrite(self) -> None:
         """Leave out what is struck out."""
@@ -253,8 +263,10 @@ class PlainRows:
                 [mark & 0xFF for mark in marks],
                 [mark >> 8 for mark in marks],
             )
-            chunk.positions[place] = array("Q", bytes(8 * len(marks)))
-            self._struck(number, chunk, len(marks))
+            self._count -= len(marks)
+            chunk.delete(place)
+            if chunk.struck == len(chunk.offsets):
+                del self._chunks[number]
         return taken
 
     def discard(self, sequence: int) -> bool:
@@ -264,18 +276,14 @@ class PlainRows:
         index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
         if chunk is None or index < 0:
             return False
+        self._count -= 1
         chunk.positions[index] = 0
-        self._struck(number, chunk, 1)
-        return True
-
-    def _struck(self, number: int, chunk: _SequenceChunk, count: int) -> None:
-        """Count so many rows of a chunk as struck out, which they just were."""
-        self._count -= count
-        chunk.struck += count
+        chunk.struck += 1
         if chunk.struck == len(chunk.offsets):
             del self._chunks[number]
         elif chunk.struck > _STRUCK_MIN and 2 * chunk.struck > len(chunk.offsets):
             chunk.rewrite()
+        return True
 
     def mark(self, sequence: int, flags: int) -> None:
         """Add flags to those of a message that is here."""
