@@ -39,7 +39,15 @@ from acquit.spark.ingest_checks import check_body_schema, check_queues, check_ta
 from acquit.spark.ingest_options import IngestOptions, TableFormat
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME
-from acquit.spark.session import QUERY_ERRORS, check_start, failure_of, interrupts, refuse_connect, session_of
+from acquit.spark.session import (
+    QUERY_ERRORS,
+    QUICK_JAVA,
+    check_start,
+    failure_of,
+    interrupts,
+    refuse_connect,
+    session_of,
+)
 from acquit.spark.source import AcquitDataSource
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import LogTotals, Spool, SpoolStatus, open_store
@@ -113,7 +121,7 @@ def ingest(
     say(WAITING.format(options.url))
     check_queues(options)
     say(STARTING)
-    session = session_of(spark, options)
+    session = session_of(spark, options, java_options=QUICK_JAVA)
     session.dataSource.register(AcquitDataSource)
     session.dataSource.register(TableFilesSource)
     spool = Spool(open_store(read_place(options.source_options()["spool"])))

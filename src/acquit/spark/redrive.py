@@ -44,7 +44,7 @@ from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.connecting import broker_id, connect_patiently
 from acquit.spark.letters import dead_letters
 from acquit.spark.options import BrokerAccess, SparkAt
-from acquit.spark.session import QUERY_ERRORS, failure_of, reason_of, refuse_connect, session_of
+from acquit.spark.session import QUERY_ERRORS, QUICK_JAVA, failure_of, reason_of, refuse_connect, session_of
 from acquit.spark.tables import TableFile, readable_files
 
 DEAD_LETTER_QUEUE: Final = "DLQ"
@@ -188,7 +188,7 @@ def redrive(
             duration_s=time.monotonic() - started_s,
         )
     say(STARTING)
-    session = session_of(spark, options)
+    session = session_of(spark, options, java_options=QUICK_JAVA)
     try:
         with _cached(_chosen(session, options)) as chosen:
             groups = _groups(chosen)

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from acquit.cli.exits import Exit, exit_of
-from acquit.errors import ConfigurationError
+from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.options import SparkAt
 from acquit.spark.session import (
     QUERY_ERRORS,
+    QUICK_JAVA,
     check_start,
     failure_of,
     interrupts,
@@ -155,6 +156,25 @@ def test_an_interrupt_waits_until_java_has_started(monkeypatch: pytest.MonkeyPat
         start_session(master="local[2]")
     assert done == ["launched"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_options_of_java_are_added_to_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+
+    def launch(*, conf: SparkConf) -> None:
+        given.append(conf.get("spark.driver.extraJavaOptions") or "")
+        raise ConnectionError("no JVM")
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", launch)
+    monkeypatch.setattr("acquit.spark.session.use_java", lambda: None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    with pytest.raises(PipelineFailed):
+        start_session(master="local[2]", java_options=QUICK_JAVA)
+    ours, *others = given[0].split()
+    assert ours.startswith("-Dlog4j2.configurationFile=")
+    assert " ".join(others) == QUICK_JAVA
 
 
 def test_the_second_interrupt_does_not_wait() -> None:

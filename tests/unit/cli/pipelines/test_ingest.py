@@ -16,6 +16,7 @@ import acquit
 from acquit.cli.exits import Exit
 from acquit.errors import AcquitError, PipelineFailed
 from acquit.spark import ingest as module
+from acquit.spark.session import QUICK_JAVA
 from tests.support.shell import Shell
 
 
@@ -122,12 +123,16 @@ def test_where_the_spool_is(
 def test_a_queue_may_be_made(
     at_broker: Shell, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    def start(**_: object) -> None:
+    asked: list[object] = []
+
+    def start(*, java_options: str, **_: object) -> None:
+        asked.append(java_options)
         raise AcquitError("Spark would be started")
 
     monkeypatch.setattr("acquit.spark.session.start_session", start)
     ran = at_broker("pipeline", "ingest", address, tmp_path / "table", *arguments)
     assert ran.err == "acquit: Spark would be started\n"
+    assert asked == [QUICK_JAVA]
 
 
 def test_no_broker_is_told_before_spark_starts(
