@@ -34,9 +34,10 @@ steps = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(SEQUENCES), s
 
 
 def row(sequence: int, number: int) -> PlainRow:
-    return PlainRow(
-        sequence, Position(number), number << 20, -number, number & 0xFFFF, number % 3, number & 0xF, number % 10
-    )
+    """A row; from one number to the next but one field of those is another by which rows make a lot."""
+    queue, actor, flags, priority = (number >> bit & 1 for bit in range(4))
+    fields = 1 + 70_000 * queue, actor, 0x8F * flags, 9 * priority
+    return PlainRow(sequence, Position(number), number << 20, -number, *fields)
 
 
 def rows_ever(model: dict[int, PlainRow], looks: list[tuple[Iterator[int], list[int]]]) -> set[int]:

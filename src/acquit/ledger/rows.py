@@ -52,8 +52,8 @@ class RowLot(NamedTuple):
     flags: int
     priority: int
     sequences: list[int]
-    positions: list[int]
-    fingerprints: list[int]
+    positions: Sequence[int]
+    fingerprints: Sequence[int]
 
     @property
     def size_bytes(self) -> int:
@@ -138,6 +138,10 @@ class _SequenceChunk:
         self.struck = 0
 
 
+_EMPTY: Final = _SequenceChunk()
+"""Chunk without rows, in the place of each that is not there."""
+
+
 class PlainRows:
     """The columns; see above. Nothing in them is of interest but by sequence, and in order."""
 
@@ -149,8 +153,7 @@ class PlainRows:
         return self._count
 
     def __contains__(self, sequence: int) -> bool:
-        chunk = self._chunks.get(sequence >> _SHIFT)
-        return chunk is not None and chunk.find(sequence & _OFFSET) >= 0
+        return self._chunks.get(sequence >> _SHIFT, _EMPTY).find(sequence & _OFFSET) >= 0
 
     def add(
         self,
@@ -206,21 +209,22 @@ class PlainRows:
             chunk = self._chunks.get(number)
             if chunk is None:
                 chunk = self._chunks[number] = _SequenceChunk()
-            chunk.offsets.extend([sequence & _OFFSET for sequence in sequences[part]])
-            chunk.positions.extend(positions[part])
-            chunk.fingerprints.extend(fingerprints[part])
-            chunk.times_us.extend(times_us[part])
-            chunk.queues.extend(queues[part])
-            chunk.actors.extend(repeat(0, part.stop - part.start))
-            chunk.marks.extend(marks[part])
+            chunk.offsets += array("H", [sequence & _OFFSET for sequence in sequences[part]])
+            # By way of another array: twice as fast as one by one.
+            chunk.positions += array("Q", positions[part])
+            chunk.fingerprints += array("Q", fingerprints[part])
+            chunk.times_us += array("q", times_us[part])
+            chunk.queues += array("I", queues[part])
+            chunk.actors += array("I", (0,)) * (part.stop - part.start)
+            chunk.marks += array("H", marks[part])
         self._count += len(sequences)
         return True
 
     def find(self, sequence: int) -> PlainRow | None:
         """Return what is known of a message; None where it is not here."""
-        chunk = self._chunks.get(sequence >> _SHIFT)
-        index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
-        if chunk is None or index < 0:
+        chunk = self._chunks.get(sequence >> _SHIFT, _EMPTY)
+        index = chunk.find(sequence & _OFFSET)
+        if index < 0:
             return None
         mark = chunk.marks[index]
         return PlainRow(
@@ -245,10 +249,9 @@ class PlainRows:
         """`take` for many, which are in order: what is known of those that are here."""
         taken: list[PlainRow] = []
         for number, part in _by_chunk(sequences):
-            chunk = self._chunks.get(number)
-            offsets = array("H", [sequence & _OFFSET for sequence in sequences[part]])
-            place = None if chunk is None else chunk.stretch(offsets)
-            if chunk is None or place is None:
+            chunk = self._chunks.get(number, _EMPTY)
+            place = chunk.stretch(array("H", [sequence & _OFFSET for sequence in sequences[part]]))
+            if place is None:
                 taken += filter(None, map(self.take, sequences[part]))
                 continue
             marks = chunk.marks[place]
@@ -272,9 +275,9 @@ class PlainRows:
     def discard(self, sequence: int) -> bool:
         """Keep a message no more; False where it is not here."""
         number = sequence >> _SHIFT
-        chunk = self._chunks.get(number)
-        index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
-        if chunk is None or index < 0:
+        chunk = self._chunks.get(number, _EMPTY)
+        index = chunk.find(sequence & _OFFSET)
+        if index < 0:
             return False
         self._count -= 1
         chunk.positions[index] = 0
@@ -292,9 +295,9 @@ class PlainRows:
 
     def acquire(self, sequence: int, actor: int) -> bool:
         """An actor has acquired a message; False where it is not here."""
-        chunk = self._chunks.get(sequence >> _SHIFT)
-        index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
-        if chunk is None or index < 0:
+        chunk = self._chunks.get(sequence >> _SHIFT, _EMPTY)
+        index = chunk.find(sequence & _OFFSET)
+        if index < 0:
             return False
         chunk.actors[index] = actor
         chunk.marks[index] |= DISPATCHED
@@ -302,9 +305,9 @@ class PlainRows:
 
     def move(self, sequence: int, position: Position) -> Position | None:
         """The record of a message stands at `position` now. Where it stood; None where the message is not here."""
-        chunk = self._chunks.get(sequence >> _SHIFT)
-        index = -1 if chunk is None else chunk.find(sequence & _OFFSET)
-        if chunk is None or index < 0:
+        chunk = self._chunks.get(sequence >> _SHIFT, _EMPTY)
+        index = chunk.find(sequence & _OFFSET)
+        if index < 0:
             return None
         before = Position(chunk.positions[index])
         chunk.positions[index] = position
@@ -322,18 +325,17 @@ class PlainRows:
 
     def lots(self) -> Iterator[RowLot]:
         """Return all that is here, up to some thousands at a time, each lot in order, that differ in no more than
-        sequence, position, size and time. Nothing may be added or leave meanwhile, but what was returned."""
+        sequence, position, size and time. Nothing may be added or leave meanwhile, nor change."""
         for number, chunk in sorted(self._chunks.items()):
             if chunk.struck:
                 chunk.rewrite()
-            base = number << _SHIFT
-            columns = [base + offset for offset in chunk.offsets], list(chunk.positions), list(chunk.fingerprints)
-            kinds = list(zip(chunk.queues, chunk.actors, chunk.marks, strict=True))
-            if kinds.count(kinds[0]) == len(kinds):
-                yield _lot(kinds[0], *columns)
+            offsets, base = chunk.offsets, number << _SHIFT
+            columns = [base + offset for offset in offsets], chunk.positions, chunk.fingerprints
+            if all(column == column[:1] * len(column) for column in (chunk.queues, chunk.actors, chunk.marks)):
+                yield _lot((chunk.queues[0], chunk.actors[0], chunk.marks[0]), *columns)
                 continue
             places: dict[tuple[int, int, int], list[int]] = {}
-            for index, kind in enumerate(kinds):
+            for index, kind in enumerate(zip(chunk.queues, chunk.actors, chunk.marks, strict=True)):
                 places.setdefault(kind, []).append(index)
             for kind, indexes in places.items():
                 yield _lot(kind, *([column[index] for index in indexes] for column in columns))
@@ -349,7 +351,9 @@ def _by_chunk(sequences: Sequence[int]) -> Iterator[tuple[int, slice]]:
         begin = end
 
 
-def _lot(kind: tuple[int, int, int], sequences: list[int], positions: list[int], fingerprints: list[int]) -> RowLot:
+def _lot(
+    kind: tuple[int, int, int], sequences: list[int], positions: Sequence[int], fingerprints: Sequence[int]
+) -> RowLot:
     queue, actor, mark = kind
     return RowLot(queue, actor, mark & 0xFF, mark >> 8, sequences, positions, fingerprints)
 
