@@ -107,10 +107,12 @@ class Parking:
         self._note(messages[0].queue, len(messages))
         return sequences
 
-    def take_over(self, queue: QueueBase, count: int) -> None:
-        """Take notice that so many of the rows are messages of this queue, which is as its journal left it."""
-        self._account.enter_parked(count)
-        self._note(queue, count)
+    def take_over(self, rows: PlainRows, counts: Iterable[tuple[QueueBase, int]]) -> None:
+        """Begin with these rows, of which so many are messages of each queue, as the journal left it."""
+        self.rows = rows
+        for queue, count in counts:
+            self._account.enter_parked(count)
+            self._note(queue, count)
 
     def look(self, sequence: int) -> Message | None:
         """`message`, for who only looks at it where it stands: it is parked again some time after nobody has it in hand

@@ -184,7 +184,7 @@ def _take_over_rows(
 ) -> dict[tuple[int, int], array[int]]:
     """Take over the messages of which there is nothing special to say: they are parked, as they are. Return their
     sequences, by number of the queue and priority. Those that were acquired become objects of the fold."""
-    rows = life.parking.rows = messages.rows
+    rows = messages.rows
     places: dict[tuple[int, int], array[int]] = {}
     acquired: list[int] = []
     maybe: list[int] = []
@@ -196,15 +196,14 @@ def _take_over_rows(
         queue.bytes += size
         if not lot.flags & COPY:
             life.live_bytes += size
-        places.setdefault((lot.queue, lot.priority), array("Q")).extend(lot.sequences)
+        places.setdefault((lot.queue, lot.priority), array("Q")).extend(array("Q", lot.sequences))
         maybe += lot.sequences[: bisect_left(lot.sequences, certain[lot.queue])]
         life.occupancy.all_entered(lot.positions, life.scribe.journal.segments)
     for sequence in acquired:
         messages.get(sequence)  # an object from now on
     for sequence in maybe:
         rows.mark(sequence, DISPATCHED)
-    for (number, _), sequences in places.items():
-        life.parking.take_over(by_number[number], len(sequences))
+    life.parking.take_over(rows, [(by_number[number], len(parked)) for (number, _), parked in places.items()])
     return places
 
 
