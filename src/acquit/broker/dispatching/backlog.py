@@ -94,12 +94,8 @@ class Backlog:
         lane = self._lane(message.priority)
         if lane.last > message.sequence:
             heappush(lane.returned, (message.sequence, message))
-        elif lane.deep:
-            self._park(lane)
-            lane.tail.append(message)
         else:
-            lane.line.append(message)
-            self._look_at_depth(lane)
+            self._end(lane).append(message)
 
     def extend(self, messages: list[Message]) -> None:
         """`add` for many that are in order."""
@@ -111,12 +107,7 @@ class Backlog:
                 self.add(message)
             return
         self.count += len(messages)
-        if lane.deep:
-            self._park(lane)
-            lane.tail.extend(messages)
-        else:
-            lane.line.extend(messages)
-            self._look_at_depth(lane)
+        self._end(lane).extend(messages)
 
     def restore(self, priority: int, sequences: array[int]) -> None:
         """Put messages in their places that are parked already, in order, before any other."""
@@ -295,10 +286,6 @@ class Backlog:
 
     # -- deep lanes ---------------------------------------------------------------------------------------------------
 
-    def _look_at_depth(self, lane: _Lane) -> None:
-        if self._parking is not None and len(lane.line) >= self._parking.sizes.line_max:
-            lane.deep = True
-
     def park_more(self) -> None:
         """Some bodies have left memory: park some of the messages that had them when they could have been parked."""
         for lane in self._lanes:
@@ -311,15 +298,19 @@ class Backlog:
         if self._parking is not None:
             self._parking.tidy(_TIDIED)
 
-    def _park(self, lane: _Lane) -> None:
-        """More comes to the tail: park the beginning of it, if it is long. The end was just posted, and may be in hand
-        until it has been answered."""
+    def _end(self, lane: _Lane) -> deque[Message] | list[Message]:
+        """Return where what is posted goes: the line, or the tail of a deep lane, of which the beginning is parked if
+        it is long. Its end was just posted, and may be in hand until it has been answered."""
+        if not lane.deep and (self._parking is None or len(lane.line) < self._parking.sizes.line_max):
+            return lane.line
         assert self._parking is not None
+        lane.deep = True
         sizes = self._parking.sizes
         while len(lane.tail) >= sizes.line_max + sizes.block:
             block = lane.tail[: sizes.block]
             del lane.tail[: sizes.block]
             lane.blocks.append(self._parking.park(block))
+        return lane.tail
 
     def _refill(self, lane: _Lane, least: int = 1) -> bool:
         """The line has run out: let the next ones come to it, so that there are so many. False where there are none."""
