@@ -16,7 +16,7 @@ from acquit.ledger.fold import Fold
 from acquit.ledger.totals import HASH_MODULUS, Summary, message_hash
 from acquit.ledger.verify import verify
 from acquit.store.folder import EVENTS
-from acquit.store.interface import Position, Record
+from acquit.store.interface import Position, RecordRun
 from acquit.store.reading import FolderReader
 from acquit.store.segment import EVENTS_HEADER_BYTES
 from acquit.testing.simulation.disk import FaultyDisk
@@ -48,17 +48,16 @@ class Stopping:
 
     def __init__(self, truth: History) -> None:
         self.fold = Fold()
-        self.without_payload = self.fold.without_payload
         self.truth = truth
         self.looked = 0
 
     def segment(self, number: int, base: Position) -> None:
         self.fold.segment(number, base)
 
-    def batch(self, records: Iterator[Record], time_us: int) -> None:
+    def batch(self, runs: Iterator[RecordRun], time_us: int) -> None:
         # Batches are told by position: whatever ended before this one began is what the fold must say now.
-        known = list(records)
-        start = known[0].position - 64
+        known = list(runs)
+        start = known[0].positions[0] - 64
         if start in self.truth.snapshots:
             self.check(start)
         self.fold.batch(iter(known), time_us)

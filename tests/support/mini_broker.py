@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from unittest.mock import patch
@@ -38,9 +39,10 @@ from acquit.ledger.records import (
 )
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.store.disk import Disk
-from acquit.store.interface import Batch, Journal, Position, Record
+from acquit.store.interface import Batch, Journal, Position, Record, RecordRun
 from acquit.store.options import JournalOptions
 from acquit.store.reading import FolderReader
+from acquit.store.record import records_of
 from acquit.store.recovery import open_store
 from acquit.store.writer import Tail
 from acquit.testing.simulation.disk import FaultyDisk
@@ -507,8 +509,6 @@ def check_recovered(broker: MiniBroker) -> None:
 class Kinds:
     """Which kinds of record stand between two positions. A `Replay`."""
 
-    without_payload: frozenset[int] = frozenset()
-
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
         self.kinds: set[int] = set()
@@ -516,10 +516,10 @@ class Kinds:
     def segment(self, number: int, base: Position) -> None:
         """Of no interest."""
 
-    def batch(self, records: Iterator[Record], time_us: int) -> None:
+    def batch(self, runs: Iterator[RecordRun], time_us: int) -> None:
         self.kinds |= {
             record.kind
-            for record in records
+            for record in chain.from_iterable(map(records_of, runs))
             if self._start <= record.position < self._end and not _is_said_at_a_start(record)
         }
 

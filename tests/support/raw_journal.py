@@ -7,9 +7,10 @@ from pathlib import Path
 from zlib import crc32
 
 from acquit.store.disk import Disk
-from acquit.store.interface import Erasing, Position, Record
+from acquit.store.interface import Erasing, Position, Record, RecordRun
 from acquit.store.journal import SegmentedJournal
 from acquit.store.options import JournalOptions
+from acquit.store.record import encode_record, pack_crc, records_of
 from acquit.store.recovery import OpenedStore, open_store
 from tests.support.mini_broker import Clock
 
@@ -23,8 +24,7 @@ OPTIONS = JournalOptions(
 class Gathered:
     """Remembers everything that is replayed. A `Replay`."""
 
-    def __init__(self, without_payload: frozenset[int] = frozenset()) -> None:
-        self.without_payload = without_payload
+    def __init__(self) -> None:
         self.segments: list[tuple[int, Position]] = []
         self.records: list[Record] = []
         self.summaries: list[bytes] = []
@@ -32,8 +32,9 @@ class Gathered:
     def segment(self, number: int, base: Position) -> None:
         self.segments.append((number, base))
 
-    def batch(self, records: Iterator[Record], time_us: int) -> None:
-        self.records += records
+    def batch(self, runs: Iterator[RecordRun], time_us: int) -> None:
+        for run in runs:
+            self.records += records_of(run)
 
     def sealed(self, summary: bytes) -> None:
         self.summaries.append(summary)
@@ -42,6 +43,13 @@ class Gathered:
     def payloads(self) -> list[bytes]:
         """Of the records that are not the store's own."""
         return [record.payload for record in self.records if record.kind < 240]
+
+
+def run_of(record: Record) -> RecordRun:
+    """A record as a run of its own."""
+    _, head = encode_record(record.kind, record.event, record.meta, record.payload, 0, record.flags, record.version)
+    data = pack_crc(record.crc) + head + record.payload
+    return RecordRun(record.kind, record.version, record.flags, record.position - 16, data, [16], [len(record.meta)])
 
 
 class Counting:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from acquit.demo.manifest import IDENTITY_HASH_DIGITS, Manifest
@@ -26,8 +27,9 @@ from acquit.ledger.events import RETIRING, EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.records import Posting, RecordKind, decode_events
 from acquit.ledger.verify import verify
-from acquit.store.interface import Record
+from acquit.store.interface import RecordRun
 from acquit.store.reading import FolderReader
+from acquit.store.record import records_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +90,10 @@ class _Accountant(Fold):
         """Queue number and sequence -> how often."""
         self.settled: set[tuple[int, int]] = set()
 
-    def batch(self, records: Iterator[Record], time_us: int) -> None:
-        gathered = list(records)
+    def batch(self, runs: Iterator[RecordRun], time_us: int) -> None:
+        gathered = list(runs)
         super().batch(iter(gathered), time_us)
-        for record in gathered:
+        for record in chain.from_iterable(map(records_of, gathered)):
             if record.kind == RecordKind.POSTING:
                 posting = Posting.decode(record)
                 self.entered[posting.event.queue][str(posting.message_id)] += 1

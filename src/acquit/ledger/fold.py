@@ -19,7 +19,10 @@ Per posting the fold keeps a row of numbers, or a `LiveMessage` (`ledger.live_me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress, repeat
+from operator import gt, ne
+from struct import Struct
 from typing import Final
 
 from acquit.errors import StoreCorrupt, StoreVersionUnsupported
@@ -55,22 +58,22 @@ from acquit.ledger.records import (
 )
 from acquit.ledger.table import DECODERS, StateTable
 from acquit.ledger.totals import QueueTotals, Summary, SummaryRow
-from acquit.store.interface import EVENTFUL, SKIPPABLE, Position, Record
-from acquit.store.record import StoreKind
+from acquit.store.interface import EVENTFUL, SKIPPABLE, Position, Record, RecordRun
+from acquit.store.record import StoreKind, records_of
 from acquit.store.segment import DeletedSegment, decode_left
 
 ANOMALIES_MAX: Final = 100
 _POSTED: Final = int(EventKind.POSTED)
 _KNOWN_EVENTS: Final = frozenset(EventKind)
 _RECORD_VERSION: Final = 1
+_POSTING: Final = Struct("<Q8xqQI4xBBHI" + "qq4xHHB")
+"""Fields that are looked at of each posting: of its event, and of `POSTING_META` behind it."""
 _IDLE_EXTRAS: Final = frozenset({int(Extra.DUPLICATE_ID), int(Extra.GROUP_ID)})
 """Extras of a posting that by themselves change no state."""
 
 
 class Fold:
     """The state, and how each record changes it. A `Replay` for the store's recovery and readers."""
-
-    without_payload: Final = frozenset({int(RecordKind.POSTING), int(RecordKind.COPIED)})
 
     def __init__(self) -> None:
         self.messages = LiveMessages()
@@ -99,9 +102,6 @@ class Fold:
         self.anomaly_count = 0
         self._first_segment = 0
         self._segment = 0
-        self._run: list[tuple[int, int, int, int, int, int]] = []
-        """Postings of this batch that are still to be taken: sequence, position, fingerprint, time, queue, and flags
-        below the priority."""
 
     # -- what it says -----------------------------------------------------------------------------------------------
 
@@ -140,19 +140,18 @@ class Fold:
                 self.table.windows.begin_in_the_middle()
         self._segment = number
 
-    def batch(self, records: Iterator[Record], time_us: int) -> None:
+    def batch(self, runs: Iterator[RecordRun], time_us: int) -> None:
         self.written_us = time_us
-        appliers = _APPLIERS
-        for record in records:
-            apply = appliers.get(record.kind)
-            if apply is None or record.version != _RECORD_VERSION:
-                self._unknown(record)
-                continue
-            if self._run and record.kind != RecordKind.POSTING:
-                self._take_run()
-            apply(self, record)
-        if self._run:
-            self._take_run()
+        for run in runs:
+            known = run.version == _RECORD_VERSION
+            if known and run.kind == RecordKind.POSTING:
+                self._postings(run)
+            elif known and run.kind in _APPLIERS:
+                apply = _APPLIERS[run.kind]
+                for record in records_of(run, payloads=run.kind != RecordKind.COPIED):
+                    apply(self, record)
+            else:
+                self._unknown(run)
 
     def sealed(self, summary: bytes) -> None:
         stated, own = Summary.decode(summary), self.digest.end_segment()
@@ -163,105 +162,125 @@ class Fold:
                 self._anomaly(None, f"the seal of segment {self._segment} counts queue {queue} as {theirs}, not {mine}")
         self.digest.go_on_from(stated)
 
-    def _unknown(self, record: Record) -> None:
-        if not record.flags & SKIPPABLE:
+    def _unknown(self, run: RecordRun) -> None:
+        if not run.flags & SKIPPABLE:
             raise StoreVersionUnsupported(
-                f"record kind {record.kind}, version {record.version}, at position {record.position}: "
+                f"record kind {run.kind}, version {run.version}, at position {run.positions[0]}: "
                 "written by a later version of acquit"
             )
 
-    def _anomaly(self, record: Record | None, what: str) -> None:
+    def _anomaly(self, position: Position | None, what: str) -> None:
         self.anomaly_count += 1
         if len(self.anomalies) < ANOMALIES_MAX:
-            self.anomalies.append(what if record is None else f"position {record.position}: {what}")
+            self.anomalies.append(what if position is None else f"position {position}: {what}")
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def _posting(self, record: Record) -> None:
-        sequence, _, time_us, fingerprint, queue, _, kind, flags, attempt, transaction = EVENT.unpack(record.event)
-        meta = record.meta
-        if len(meta) < POSTING_META.size:
-            raise ValueError(f"a posting with {len(meta)} bytes of plain fields")
-        expires_at_ms, due_at_ms, _, address_bytes, id_bytes, priority = POSTING_META.unpack_from(meta)
-        notes = None
-        extras_at = POSTING_META.size + address_bytes + id_bytes
-        if len(meta) > extras_at and not extra_tags(meta, extras_at) <= _IDLE_EXTRAS:
-            posting = Posting.decode(record)
-            notes = notes_of(posting)
-            if kind == _POSTED:
-                remember(self.table.windows, posting, record.position)
-        if (
-            kind == _POSTED
-            and notes is None
-            and record.position
-            and not (attempt or expires_at_ms or due_at_ms or sequence in self.messages.objects)
-        ):
-            self._run.append((sequence, record.position, fingerprint, time_us, queue, priority << 8 | flags))
-        else:
-            if self._run:
-                self._take_run()
-            self._post(
-                record,
-                kind,
-                transaction,
-                LiveMessage(
-                    sequence,
-                    queue,
-                    record.position,
-                    fingerprint,
-                    flags,
-                    attempt,
-                    time_us,
-                    expires_at_ms,
-                    due_at_ms,
-                    priority,
-                    notes=notes,
-                ),
-            )
-            self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
-        if due_at_ms:
-            at = POSTING_META.size + address_bytes
-            self._keep_id(sequence, meta[at : at + id_bytes])
+    def _postings(self, run: RecordRun) -> None:
+        """Take together those postings of which a row says all: a start may read millions."""
+        shortest = min(run.meta_bytes)
+        if shortest < POSTING_META.size:
+            raise ValueError(f"a posting with {shortest} bytes of plain fields")
+        fields = list(map(_POSTING.unpack_from, repeat(run.data), run.events))
+        columns = tuple(zip(*fields, strict=True))
+        sequences, times_us, fingerprints, queues, kinds, flags, attempts = columns[:7]
+        expiries, dues, address_bytes, id_bytes, priorities = columns[8:]
+        marks = [priority << 8 | mark for priority, mark in zip(priorities, flags, strict=True)]
+        plain = sequences, run.positions, fingerprints, times_us, queues, marks
+        begin = 0
+        for end in (*_special(run, kinds, (attempts, expiries, dues), address_bytes, id_bytes), len(fields)):
+            if begin < end and not self._take_plain(*(column[begin:end] for column in plain)):
+                for index in range(begin, end):
+                    self._posting(run, index, *fields[index])
+            if end < len(fields):
+                self._posting(run, end, *fields[end])
+            begin = end + 1
 
-    def _take_run(self) -> None:
-        """Take the postings of which a row says all, together: a start may read a million."""
-        run, self._run = self._run, []
-        sequences, positions, fingerprints, times_us, queues, marks = zip(*run, strict=True)
+    def _take_plain(
+        self,
+        sequences: Sequence[int],
+        positions: Sequence[int],
+        fingerprints: Sequence[int],
+        times_us: Sequence[int],
+        queues: Sequence[int],
+        marks: Sequence[int],
+    ) -> bool:
+        """Take postings of which a row says all; False, and nothing is changed, where one may be there already."""
+        known = not self.messages.objects.keys().isdisjoint(sequences)
+        if known or not self.messages.rows.extend(sequences, positions, fingerprints, times_us, queues, marks):
+            return False
         here = self.digest.here
-        if queues.count(queues[0]) == len(run):
+        if queues.count(queues[0]) == len(queues):
             here.add_run(_POSTED, queues[0], sequences, fingerprints, times_us)
         else:
-            for sequence, _, fingerprint, time_us, queue, _ in run:
+            for sequence, fingerprint, time_us, queue in zip(sequences, fingerprints, times_us, queues, strict=True):
                 here.add_event(_POSTED, queue, sequence, fingerprint, time_us)
-        rows = self.messages.rows
-        if rows.extend(sequences, positions, fingerprints, times_us, queues, marks):
-            return
-        for sequence, position, fingerprint, time_us, queue, mark in run:
-            if sequence in rows:
-                self._anomaly(None, f"position {position}: message {sequence} is posted, which is live")
-                rows.discard(sequence)
-            rows.add(sequence, position, fingerprint, time_us, queue, 0, mark & 0xFF, mark >> 8)
+        return True
 
-    def _post(self, record: Record, kind: int, transaction: int, message: LiveMessage) -> None:
-        """Take a posting of which there is more to say than a row does."""
-        if message.sequence in self.messages:
-            self._anomaly(record, f"message {message.sequence} is posted, which is live")
+    def _posting(
+        self,
+        run: RecordRun,
+        index: int,
+        sequence: int,
+        time_us: int,
+        fingerprint: int,
+        queue: int,
+        kind: int,
+        flags: int,
+        attempt: int,
+        transaction: int,
+        expires_at_ms: int,
+        due_at_ms: int,
+        address_bytes: int,
+        id_bytes: int,
+        priority: int,
+    ) -> None:
+        """Take one posting of a run, whatever it is."""
+        data, at = run.data, run.events[index]
+        position, notes = Position(run.shift + at), None
+        end = at + EVENT.size + run.meta_bytes[index]
+        id_at = at + EVENT.size + POSTING_META.size + address_bytes
+        if not extra_tags(data, id_at + id_bytes, end) <= _IDLE_EXTRAS:
+            posting = Posting.decode(*records_of(run, (index,), payloads=False))
+            notes = notes_of(posting)
+            if kind == _POSTED:
+                remember(self.table.windows, posting, position)
+        if sequence in self.messages:
+            self._anomaly(position, f"message {sequence} is posted, which is live")
+        message = LiveMessage(
+            sequence,
+            queue,
+            position,
+            fingerprint,
+            flags,
+            attempt,
+            time_us,
+            expires_at_ms,
+            due_at_ms,
+            priority,
+            notes=notes,
+        )
         if kind != _POSTED:
-            self._posted_as(kind, record, message, transaction)
-        self.messages[message.sequence] = message
+            self._posted_as(kind, message, transaction)
+        self.messages[sequence] = message
+        self.digest.here.add_event(kind, queue, sequence, fingerprint, time_us)
+        if due_at_ms:
+            self._keep_id(sequence, data[id_at : min(id_at + id_bytes, end)])
 
-    def _posted_as(self, kind: int, record: Record, message: LiveMessage, transaction: int) -> None:
+    def _posted_as(self, kind: int, message: LiveMessage, transaction: int) -> None:
         """Take what a posting says that is not simply posted: a transaction holds it, or it enters by another event."""
         sequence = message.sequence
         if kind == EventKind.HELD:
             message.transaction = transaction
             self.held.setdefault(transaction, set()).add(sequence)
             if transaction not in self.table.transactions and not self.incomplete:
-                self._anomaly(record, f"message {sequence} is held by transaction {transaction}, which is not open")
+                self._anomaly(
+                    message.position, f"message {sequence} is held by transaction {transaction}, which is not open"
+                )
         elif kind not in ENTERING:
             if kind not in _KNOWN_EVENTS:
                 raise StoreVersionUnsupported(f"event kind {kind}: written by a later version of acquit")
-            self._anomaly(record, f"message {sequence} is posted by {EventKind(kind).name}")
+            self._anomaly(message.position, f"message {sequence} is posted by {EventKind(kind).name}")
 
     def _array(self, record: Record) -> None:
         data = record.event + record.meta if record.flags & EVENTFUL else record.meta
@@ -282,7 +301,7 @@ class Fold:
 
     def _missing(self, record: Record, event: tuple[int, ...] | Event) -> None:
         if not self.incomplete:
-            self._anomaly(record, f"{_name(event[6])} of message {event[0]}, which is not live")
+            self._anomaly(record.position, f"{_name(event[6])} of message {event[0]}, which is not live")
 
     def _event(self, record: Record, event: Event) -> LiveMessage | None:
         """Apply one event; the message that it concerned, if it was there."""
@@ -312,7 +331,7 @@ class Fold:
         if source is None:
             # What a transaction held may have been posted in a segment that left; if it still lives, it was copied.
             if not self.incomplete:
-                self._anomaly(record, f"message {event.sequence} enters as {event.origin}, which is not there")
+                self._anomaly(record.position, f"message {event.sequence} enters as {event.origin}, which is not there")
             return None
         if not event.flags & COPY:
             del self.messages[event.origin]
@@ -391,7 +410,9 @@ class Fold:
         base = self.messages.look(event.origin)
         if base is None:
             if not self.incomplete:
-                self._anomaly(record, f"message {event.sequence} is copied with {event.origin}, which is not live")
+                self._anomaly(
+                    record.position, f"message {event.sequence} is copied with {event.origin}, which is not live"
+                )
             return
         message = LiveMessage(
             event.sequence,
@@ -414,13 +435,13 @@ class Fold:
         sequence = message.sequence
         known = self.messages.get(sequence)
         if known is None and not self.incomplete:
-            self._anomaly(record, f"message {sequence} is copied forward, which is not live")
+            self._anomaly(record.position, f"message {sequence} is copied forward, which is not live")
             return False
         if known is not None:
             _bring_up_to(known, message)
             message.position, position = known.position, message.position
             if message != known:
-                self._anomaly(record, f"message {sequence} is copied forward as {message}, but is {known}")
+                self._anomaly(record.position, f"message {sequence} is copied forward as {message}, but is {known}")
             message.position = position
         self.messages[sequence] = message
         if message.transaction:
@@ -438,10 +459,10 @@ class Fold:
         number = event.transaction
         open_ = self.table.discharge(number, Verdict.COMMITTED, event.time_us)
         if not open_ and not self.incomplete:
-            self._anomaly(record, f"transaction {number} commits, which is not open")
+            self._anomaly(record.position, f"transaction {number} commits, which is not open")
         self._array(record)
         if self.held.get(number):
-            self._anomaly(record, f"transaction {number} commits without all that it held")
+            self._anomaly(record.position, f"transaction {number} commits without all that it held")
         self._drop_held(number)
 
     def _rollback(self, record: Record) -> None:
@@ -449,7 +470,7 @@ class Fold:
         number = rollback.number
         open_ = self.table.discharge(number, Verdict.ROLLED_BACK, rollback.time_us)
         if not open_ and not self.incomplete:
-            self._anomaly(record, f"transaction {number} is rolled back, which is not open")
+            self._anomaly(record.position, f"transaction {number} is rolled back, which is not open")
         self._drop_held(number)
 
     def _start(self, record: Record) -> None:
@@ -487,12 +508,12 @@ class Fold:
         self.deleted = DeletedSegment.decode(record.meta)
 
 
+# Of all kinds but POSTING.
 _APPLIERS: Final[dict[int, Callable[[Fold, Record], None]]] = {
     RecordKind.START: Fold._start,
     RecordKind.STOP: Fold._stop,
     RecordKind.QUEUE: Fold._set,
     RecordKind.QUEUE_DELETED: Fold._set,
-    RecordKind.POSTING: Fold._posting,
     RecordKind.COPIES: Fold._array,
     RecordKind.TRANSITIONS: Fold._array,
     RecordKind.ATTEMPT: Fold._attempt,
@@ -510,6 +531,26 @@ _APPLIERS: Final[dict[int, Callable[[Fold, Record], None]]] = {
     StoreKind.LEFT: Fold._left,
     StoreKind.DELETED: Fold._deleted,
 }
+
+
+def _special(
+    run: RecordRun,
+    kinds: Sequence[int],
+    others: Sequence[Sequence[int]],
+    address_bytes: Sequence[int],
+    id_bytes: Sequence[int],
+) -> list[int]:
+    """Return the indexes of the postings of a run of which a row does not say all. `others`: columns of what is 0 for
+    all else."""
+    indexes = range(len(run.events))
+    special = set(compress(indexes, map(ne, kinds, repeat(_POSTED))))
+    special.update(*(compress(indexes, column) for column in others))
+    extras_at = [POSTING_META.size + address + id_ for address, id_ in zip(address_bytes, id_bytes, strict=True)]
+    for index in compress(indexes, map(gt, run.meta_bytes, extras_at)):
+        at = run.events[index] + EVENT.size
+        if not extra_tags(run.data, at + extras_at[index], at + run.meta_bytes[index]) <= _IDLE_EXTRAS:
+            special.add(index)
+    return sorted(special)
 
 
 def _bring_up_to(known: LiveMessage, copied: LiveMessage) -> None:

@@ -443,12 +443,12 @@ def _read_extras(reader: FieldReader) -> tuple[tuple[int, bytes], ...]:
     return tuple(extras)
 
 
-def extra_tags(meta: bytes, at: int) -> set[int]:
+def extra_tags(data: bytes, at: int, end: int) -> set[int]:
     """The tags of the extras that begin at `at`; without looking into them, for who reads a million postings."""
     tags = set()
-    while at + 3 <= len(meta):
-        tags.add(meta[at])
-        at += 3 + (meta[at + 1] | meta[at + 2] << 8)
+    while at + 3 <= end:
+        tags.add(data[at])
+        at += 3 + (data[at + 1] | data[at + 2] << 8)
     return tags
 
 

@@ -60,6 +60,31 @@ class Record(NamedTuple):
     """CRC-32 of the whole record: with the position, its identity for the audit."""
 
 
+class RecordRun(NamedTuple):
+    """Records as they stand side by side in a batch, verified: alike in kind, version and flags, of whatever sizes.
+
+    For who reads millions: what all have at the same place behind their events is unpacked from all at once.
+    `acquit.store.record.records_of` gives the records one by one.
+    """
+
+    kind: int
+    version: int
+    flags: int
+    shift: int
+    """Difference of a record's position and the place of its event."""
+    data: bytes
+    """The batch that they stand in."""
+    events: list[int]
+    """Place in `data` of the event of each; its meta follows it, and then its payload."""
+    meta_bytes: list[int]
+    """Length of the meta of each."""
+
+    @property
+    def positions(self) -> list[int]:
+        shift = self.shift
+        return [shift + at for at in self.events]
+
+
 class Batch(Protocol):
     """Records on their way to the disk."""
 
@@ -115,16 +140,11 @@ class Digest(Protocol):
 class Replay(Protocol):
     """Receiver of what the journal says, oldest first, when it is opened or read (the ledger's fold)."""
 
-    @property
-    def without_payload(self) -> frozenset[int]:
-        """Record kinds whose payload is of no interest: it is then left out."""
-        ...
-
     def segment(self, number: int, base: Position) -> None:
         """Take note that what follows stands in this segment."""
         ...
 
-    def batch(self, records: Iterator[Record], time_us: int) -> None:
+    def batch(self, runs: Iterator[RecordRun], time_us: int) -> None:
         """All records of one batch, which was begun to be written at `time_us`. To be consumed before returning.
 
         May raise ValueError for a record that makes no sense, which becomes StoreCorrupt, naming file and offset; and

@@ -28,13 +28,13 @@ to be synced when this one was made: whatever is damaged before it was not torn,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from acquit.store.interface import ARRAY, ERASED, EVENT_BYTES, EVENTFUL, Erasing, Position, Record
+from acquit.store.interface import ARRAY, ERASED, EVENT_BYTES, EVENTFUL, Erasing, Position, Record, RecordRun
 
 
 class StoreKind(IntEnum):
@@ -56,7 +56,10 @@ _CRC: Final = Struct("<I")
 _HEAD_AFTER_CRC: Final = Struct("<IIBBH48s")
 _HEAD: Final = Struct("<IIIBBH48s")
 _SIZES: Final = Struct("<III")
-assert _HEAD.size == RECORD_HEAD_BYTES == 16 + EVENT_BYTES
+_LAYOUT: Final = Struct("<4xIII")
+"""Payload bytes, meta bytes; kind, version and flags in one word."""
+_EVENT_AT: Final = 16
+assert _HEAD.size == RECORD_HEAD_BYTES == _EVENT_AT + EVENT_BYTES
 
 _FLAGS_AT: Final = 14
 pack_crc = _CRC.pack
@@ -133,33 +136,60 @@ class RecordMalformed(ValueError):
     """Bytes that are not a record. Callers know the file and make it StoreCorrupt."""
 
 
-def walk(head: BatchHead, batch: bytes, without_payload: frozenset[int] = frozenset()) -> Iterator[Record]:
-    """The records of a whole batch whose checksum was verified.
+def runs(head: BatchHead, batch: bytes) -> Iterator[RecordRun]:
+    """The records of a whole batch whose checksum was verified, as long as each run can be.
 
-    Of the kinds in `without_payload` the payload is left out: a recovery over a million messages has no use for them.
     Raises RecordMalformed when the records do not fill the body exactly: the writer was wrong, not the disk.
     """
     offset = BATCH_HEAD_BYTES
     end = offset + head.body_bytes
-    shift = head.position
-    unpack_from = _HEAD.unpack_from
-    new = Record._make
     if end > len(batch):
         raise RecordMalformed(f"a batch body of {head.body_bytes} bytes in a batch of {len(batch)}")
+    shift = head.position - _EVENT_AT
+    unpack_from = _LAYOUT.unpack_from
+    likeness = 0
+    events: list[int] = []
+    metas: list[int] = []
     for _ in range(head.records):
         if offset + RECORD_HEAD_BYTES > end:
             raise RecordMalformed(f"the batch ends within the head of a record, {end - offset} bytes into it")
-        crc, payload_bytes, meta_bytes, kind, version, flags, event = unpack_from(batch, offset)
-        meta_end = offset + RECORD_HEAD_BYTES + meta_bytes
-        following = meta_end + payload_bytes
+        payload_bytes, meta_bytes, this = unpack_from(batch, offset)
+        following = offset + RECORD_HEAD_BYTES + meta_bytes + payload_bytes
         if following > end:
             raise RecordMalformed(f"a record of {following - offset} bytes, of which {end - offset} are in its batch")
-        meta = batch[offset + RECORD_HEAD_BYTES : meta_end]
-        payload = b"" if kind in without_payload else batch[meta_end:following]
-        yield new((shift + offset, kind, version, flags, event, meta, payload, payload_bytes, crc))
+        if this != likeness:
+            if events:
+                yield _run(likeness, shift, batch, events, metas)
+            likeness, events, metas = this, [], []
+        events.append(offset + _EVENT_AT)
+        metas.append(meta_bytes)
         offset = following
     if offset != end:
         raise RecordMalformed(f"{end - offset} bytes after the last record of a batch")
+    if events:
+        yield _run(likeness, shift, batch, events, metas)
+
+
+def _run(likeness: int, shift: int, batch: bytes, events: list[int], metas: list[int]) -> RecordRun:
+    return RecordRun(likeness & 0xFF, likeness >> 8 & 0xFF, likeness >> 16, shift, batch, events, metas)
+
+
+def records_of(run: RecordRun, indexes: Iterable[int] | None = None, *, payloads: bool = True) -> Iterator[Record]:
+    """The records of a run one by one, or those of some indexes; without payloads for who has no use for them."""
+    new, unpack_from, data = Record._make, _HEAD.unpack_from, run.data
+    for index in range(len(run.events)) if indexes is None else indexes:
+        at = run.events[index]
+        crc, payload_bytes, meta_bytes, kind, version, flags, event = unpack_from(data, at - _EVENT_AT)
+        meta_at = at + EVENT_BYTES
+        meta_end = meta_at + meta_bytes
+        payload = data[meta_end : meta_end + payload_bytes] if payloads else b""
+        yield new((run.shift + at, kind, version, flags, event, data[meta_at:meta_end], payload, payload_bytes, crc))
+
+
+def walk(head: BatchHead, batch: bytes, without_payload: frozenset[int] = frozenset()) -> Iterator[Record]:
+    """`runs`, as records one by one. Of the kinds in `without_payload` the payload is left out."""
+    for run in runs(head, batch):
+        yield from records_of(run, payloads=run.kind not in without_payload)
 
 
 def erase_payloads(head: BatchHead, batch: bytes, erasing: Erasing) -> bytes:

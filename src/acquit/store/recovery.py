@@ -32,10 +32,10 @@ from acquit.store.chores import read_header
 from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error
 from acquit.store.folder import EVENTS, Folder, StoreIdentity
 from acquit.store.housekeeper import Housekeeper
-from acquit.store.interface import Digest, Erasing, Position, Record, Replay, SegmentInfo
+from acquit.store.interface import Digest, Erasing, Position, Record, RecordRun, Replay, SegmentInfo
 from acquit.store.journal import SegmentedJournal
 from acquit.store.options import JournalOptions
-from acquit.store.record import StoreKind, walk
+from acquit.store.record import StoreKind, records_of, runs
 from acquit.store.reserve import Reserve
 from acquit.store.scan import SegmentReader
 from acquit.store.segment import DeletedSegment, decode_left
@@ -89,7 +89,7 @@ class Replayer:
         replay.segment(segment.header.number, segment.header.base)
         try:
             for head, data in segment.batches():
-                replay.batch(self._noting(walk(head, data, replay.without_payload)), head.time_us)
+                replay.batch(self._noting(runs(head, data)), head.time_us)
                 report.batches += 1
                 report.records += head.records
             if segment.seal is not None:
@@ -116,11 +116,12 @@ class Replayer:
                 f"says that segment {before} had {header.previous_length} bytes; it has {valid_bytes}", 0
             )
 
-    def _noting(self, records: Iterator[Record]) -> Iterator[Record]:
-        for record in records:
-            if record.kind >= _LEFT:
-                self._note(record)
-            yield record
+    def _noting(self, found: Iterator[RecordRun]) -> Iterator[RecordRun]:
+        for run in found:
+            if run.kind >= _LEFT:
+                for record in records_of(run):
+                    self._note(record)
+            yield run
 
     def _note(self, record: Record) -> None:
         report = self.report

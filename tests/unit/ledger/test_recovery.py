@@ -13,6 +13,7 @@ from acquit.errors import StoreCorrupt, StoreFailed, StoreLocked, StoreUnbalance
 from acquit.ledger import recovery
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
+from acquit.ledger.fold import Fold
 from acquit.ledger.records import (
     FATES_KNOWN,
     KNOWN_EVER_US,
@@ -181,7 +182,7 @@ def test_a_loss_that_is_accepted_is_on_record() -> None:
     }
     assert verify(DATA, disk=disk).problems == ()
     # What is lost beside it is not accepted.
-    deaf = patch.dict("acquit.ledger.fold._APPLIERS", {int(RecordKind.POSTING): lambda fold, record: None})
+    deaf = patch.object(Fold, "_postings", lambda fold, run: None)
     with deaf, pytest.raises(StoreUnbalanced, match="0 are live and 2 are known to be lost"):
         opened(disk.after_kill())
 
