@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
 unusual = st.one_of(
     st.just({}),
-    st.just({}),
+    st.fixed_dictionaries({"extras": st.integers(0, len(EXTRAS) - 1)}),
     st.fixed_dictionaries(
         {},
         optional={
