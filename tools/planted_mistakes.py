@@ -223,6 +223,20 @@ MISTAKES: tuple[Planted, ...] = (
         "",
     ),
     _one(
+        "a restart takes what expires for what does not",
+        "a message whose time to live is over is not handed out",
+        "ledger/fold.py",
+        "_special(run, kinds, (attempts, expiries, dues), address_bytes, id_bytes)",
+        "_special(run, kinds, (attempts, dues), address_bytes, id_bytes)",
+    ),
+    _one(
+        "a restart passes over what was posted behind something special",
+        "what was acknowledged is there after a restart",
+        "ledger/fold.py",
+        "            begin = end + 1\n",
+        "            begin = end + 2\n",
+    ),
+    _one(
         "double dispatch",
         "a message has one holder at a time",
         "broker/dispatching/choosing.py",
