@@ -391,7 +391,7 @@ async def end_termini(world: World, connection: Any, *, draw: Random | None = No
     """End those that are there, as an operator; with `draw`, one of them. Returns how many messages went back."""
     reply_to = "termini-answers"
     if world.options.connection.links_max == 1:  # there is no room for both links
-        return -1
+        return -1 if draw is not None else _end_without_links(world)
     session = await connection.session()
     answers = await session.receiver(MANAGEMENT_NODE, target=reply_to, prefetch=5)
     requests = await session.sender(MANAGEMENT_NODE)
@@ -412,6 +412,17 @@ async def end_termini(world: World, connection: Any, *, draw: Random | None = No
             returned += answer["returned"] if isinstance(answer, dict) and "returned" in answer else 0
     await answers.close()
     return returned
+
+
+def _end_without_links(world: World) -> int:
+    """`end_termini` as by HTTP, for a broker whose connections may have one link each."""
+    administration = world.server._core.administration
+    found = administration.termini()
+    for terminus in found:
+        world.oracle.termini.ends_all([f"{terminus.container}/{terminus.link}"])
+        administration.end_terminus(terminus.identity)
+    world.server._turn()
+    return sum(terminus.messages for terminus in found)
 
 
 __all__ = [
