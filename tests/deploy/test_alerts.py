@@ -183,7 +183,7 @@ def shown(fresh: pytest.MonkeyPatch) -> dict[str, Shown]:
         told("AcquitConnectionsRefused", do=lambda: refuse(lambda: acquit.connect(url)), minutes=3)
 
         def look_away(server: Server) -> None:
-            for peer in server._core._peers.values():
+            for peer in server._core.connections.all:
                 peer.writable = peer.number == 1
 
         told("AcquitConnectionsBlocked", do=lambda: on_loop(broker, look_away))

@@ -98,7 +98,7 @@ def play(seed: int, steps: int, *, disk: FaultyDisk | None = None) -> None:
     calm(world)
     world.check_journal()
     core = world.core
-    assert not core.transactions.postings.durable and not core._peers
+    assert not core.transactions.postings.durable and not core.connections.all
     assert not core._attaching._links
     unowned = [
         node

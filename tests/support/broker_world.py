@@ -432,7 +432,7 @@ class World:
 
     def stop(self) -> World:
         """A clean stop, and a new broker."""
-        self.core.stopping = True
+        self.core.begin_stop()
         for client in list(self.clients):
             client.server.close()
         self.carry()
@@ -532,7 +532,7 @@ def check_accounts(core: Core) -> None:
     assert core.memory.object_bytes == (messages - parked) * OBJECT_BYTES + parked * PARKED_BYTES
     arriving = core._assembly._by_peer  # one of them may be put out, and keep it until its close is answered
     assert all(not peer.engine.closed and count == peer.engine.assembled_bytes for peer, count in arriving.items())
-    assert all(peer in arriving for peer in core._peers.values() if peer.engine.assembled_bytes)
+    assert all(peer in arriving for peer in core.connections.all if peer.engine.assembled_bytes)
     elsewhere = postings.memory_bytes + sum(arriving.values()) + core._management.waiting_bytes
     assert core.memory.bytes == memory + without_body * OBJECT_BYTES + parked * PARKED_BYTES + elsewhere
     assert min(memory, postings.memory_bytes) >= 0

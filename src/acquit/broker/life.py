@@ -102,6 +102,11 @@ class Life:
         """Note that something was produced for this connection outside of its own turn."""
         self.touched[engine] = None
 
+    def take_touched(self) -> Iterable[ConnectionBase]:
+        """Return the connections for which something was produced since the last time."""
+        touched, self.touched = self.touched, {}
+        return touched
+
     def wake(self, queue: QueueBase) -> None:
         """Note that something may be handed out of this queue now."""
         self.dirty[queue] = None

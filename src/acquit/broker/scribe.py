@@ -34,6 +34,9 @@ crash, and a record is written for each half of them."""
 ACTORS_KEPT_MAX: Final = 4_096
 """Links whose number is remembered after they are gone: one that comes back under the same names gets it again."""
 
+FULL: Final = "the disk is full: postings are refused until there is room"
+"""Warning while the journal takes no postings."""
+
 ActorKey = tuple[str, str, str | None, str]
 _WORTH_TRYING_BYTES: Final = 16_384
 _POSTED: Final = int(EventKind.POSTED)
@@ -334,4 +337,4 @@ def _short(text: str) -> str:
     return text if len(text) <= 1_024 else text[:1_024]
 
 
-__all__ = ["MARK_BLOCK", "EventKind", "Scribe"]
+__all__ = ["FULL", "MARK_BLOCK", "EventKind", "Scribe"]

@@ -230,7 +230,7 @@ class Server:
             return
         self._stopping = True
         await self._listeners.close()
-        self._core.stopping = True
+        self._core.begin_stop()
         forced = Error(ConnectionCondition.CONNECTION_FORCED, "the broker is stopping")
         await self._close_clients(forced)
         await self._close_journal()

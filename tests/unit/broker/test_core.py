@@ -987,7 +987,7 @@ def test_a_tick_looks_at_connections_that_had_output_and_at_no_others(monkeypatc
     list(world.core.take_touched())
     assert tick() == 2
     assert tick() == 0
-    (peer,) = (one for one in world.core._connections if one.container == "client")
+    (peer,) = (one for one in world.core.connections if one.container == "client")
     assert len(client.bodies(receiver)) == 1
     sessions = peer.engine.sessions
     assert peer.ages.oldest_ms(sessions, world.now_us + 5_000_000) == 5_000

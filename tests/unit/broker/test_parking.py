@@ -131,7 +131,7 @@ def test_a_snapshot_makes_no_objects() -> None:
     world = deep()
     world.now_us += 7_000_000
     world.core.tick(world.now_us)
-    snapshot = world.core.queue_snapshot("q")
+    snapshot = world.core.administration.figures.node("q")
     assert snapshot is not None
     assert snapshot.oldest_age_ms >= 7_000
     assert parked(world) == DEPTH

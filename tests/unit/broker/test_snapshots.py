@@ -13,7 +13,7 @@ from tests.support.broker_world import World, durable, posted
 
 
 def snapshot(world: World) -> QueueSnapshot:
-    found = world.core.queue_snapshot("q")
+    found = world.core.administration.figures.node("q")
     assert found is not None
     return found
 

@@ -29,8 +29,9 @@ from acquit.broker.nodes.queues import check_address, check_generated
 from acquit.broker.refusal import Refused
 from acquit.broker.selector import compile_selector
 from acquit.ledger.history import History
-from acquit.protocol.definitions import AmqpCondition, Error
+from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.extensions import MANAGEMENT_NODE
+from acquit.protocol.link import Link
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
@@ -39,12 +40,13 @@ if TYPE_CHECKING:
     from acquit.broker.admin.figures import Figures
     from acquit.broker.admin.survey import Surveys
     from acquit.broker.auditing import Auditor
-    from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
+    from acquit.broker.inspect import TerminusSnapshot
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.intake.marks import Marks
     from acquit.broker.intake.posting import Poster
     from acquit.broker.life import Life
+    from acquit.broker.links.peers import Peer
     from acquit.broker.links.termini import Termini
     from acquit.broker.nodes.addresses import Policies
     from acquit.broker.nodes.finding import Nodes
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.removal import Removal
     from acquit.broker.nodes.topics import Topics
+    from acquit.broker.transact.transactions import Transactions
     from acquit.ledger.history import Asked
     from acquit.ledger.records import MessageId
 
@@ -63,9 +66,6 @@ class Administration:
 
     def __init__(
         self,
-        snapshot: Callable[[], BrokerSnapshot],
-        queue: Callable[[str], QueueSnapshot | None],
-        fate: Callable[[bytes, str | None], Later[tuple[str, int]]],
         life: Life,
         entering: Entering,
         queues: Queues,
@@ -73,8 +73,10 @@ class Administration:
         removal: Removal,
         duplicates: Duplicates,
         termini: Termini,
-        end_link: Callable[[object, Error], None],
+        transactions: Transactions,
         connections: Connections,
+        end_link: Callable[[Link, Error], None],
+        put_out: Callable[[Peer, Error], None],
         figures: Figures,
         surveys: Surveys,
         pauses: Pauses,
@@ -85,25 +87,20 @@ class Administration:
         policies: Policies,
         marks: Marks,
     ) -> None:
-        """`end_link` detaches the link that a terminus is attached by, given its context, with an error."""
+        """`end_link` detaches a link with an error, `put_out` closes a connection as one that is lost."""
         self._termini = termini
         self._pauses = pauses
+        self._transactions = transactions
         self._end_link = end_link
+        self._put_out = put_out
         self.figures = figures
         self.surveys = surveys
         self.auditor = auditor
         self._connections = connections
-        self.snapshot = snapshot
-        """Return a snapshot of all queues and topics."""
-        self.queue = queue
-        """Return a snapshot of one queue or topic."""
         self.reload: Callable[[], Later[list[Value]]] = no_configuration
         """Reads the configuration again; what has changed. The server's."""
         self.history: Callable[[Asked, int], Later[History]] = no_history
         """Reads what became of a message from the journal, of which no more than so many bytes. The server's."""
-        self.fate = fate
-        """Return what became of a transaction of this user, and for how many milliseconds that is remembered. One that
-        is live is fenced, which may end a connection."""
         self._life = life
         self._scribe = life.scribe
         self._entering = entering
@@ -406,7 +403,26 @@ class Administration:
         )
         return redriven
 
-    # -- termini ------------------------------------------------------------------------------------------------------
+    # -- transactions and termini -------------------------------------------------------------------------------------
+
+    def fate(self, txn_id: bytes, user: str | None) -> Later[tuple[str, int]]:
+        """Return what became of a transaction of this user, and for how many milliseconds that is known. One that is
+        live is fenced first: what its client has sent and we have not read does not count any more."""
+        transaction = self._transactions.live(txn_id, user or "")
+        if transaction is not None:
+            fenced = Error(ConnectionCondition.CONNECTION_FORCED, "the fate of its transaction was asked for")
+            self._put_out(transaction.peer, fenced)
+        later = Later[tuple[str, int]]()
+
+        def tell() -> None:
+            fate = self._transactions.fate(txn_id, user or "")
+            if fate is None:
+                self._scribe.when_synced(tell)
+            else:
+                later.finish((fate, self._transactions.fates_kept_ms))
+
+        tell()
+        return later
 
     def termini(self) -> list[TerminusSnapshot]:
         """Return the termini that outlive their links."""
@@ -417,12 +433,13 @@ class Administration:
         that is, once the end is durable."""
         terminus = self._termini.find(identity)
         assert terminus is not None
-        held = terminus.attached
+        held, link = terminus.attached, getattr(terminus.attached, "link", None)
         count = len(terminus.messages) if isinstance(terminus, SourceTerminus) else 0
         self._termini.end(terminus)
         if held is not None:
             count += getattr(held, "held", 0)
-            self._end_link(held, Error(AmqpCondition.RESOURCE_DELETED, "the terminus was ended by an administrator"))
+        if isinstance(link, Link):
+            self._end_link(link, Error(AmqpCondition.RESOURCE_DELETED, "the terminus was ended by an administrator"))
         ended = Later[int]()
         self._scribe.once_durable(ended.finish, count)
         return ended

@@ -1,12 +1,13 @@
-"""The connections that peers have opened, as operators see and close them.
+"""The connections of a broker: those that there are, and those of them that peers have opened, as operators see and
+close them.
 
-Each has a number, unique in this run of the broker, in the order in which they were opened. What is to be closed is
-closed at the end of the turn, when the answer has left: it may have to leave by that very connection.
+One that is opened has a number, unique in this run of the broker, in the order in which they were opened. What is to be
+closed is closed at the end of the turn, when the answer has left: it may have to leave by that very connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from acquit.broker.links.peers import Actor
@@ -15,19 +16,23 @@ from acquit.protocol.link import Link
 
 if TYPE_CHECKING:
     from acquit.broker.links.peers import Peer
+    from acquit.protocol.connection_base import ConnectionBase
 
 
 class Connections:
-    """The open connections of one broker."""
+    """The connections of one broker. As a collection: those that are opened."""
 
     def __init__(self, close: Callable[[Peer, Error], None], detach: Callable[[Link, Error], None]) -> None:
         """`close` ends a connection with an error, `detach` a link, at once."""
         self._close = close
         self._detach = detach
+        self._by_engine: dict[ConnectionBase, Peer] = {}
         self._by_number: dict[int, Peer] = {}
         self._last = 0
         self._closing: dict[Peer, Error] = {}
         self._detaching: dict[Actor, Error] = {}
+        self._moved: dict[Peer, None] = {}
+        """Connections that had output since the last `look`."""
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -35,6 +40,19 @@ class Connections:
     def __iter__(self) -> Iterator[Peer]:
         """Go through them, in the order in which they were opened."""
         return iter(self._by_number.values())
+
+    @property
+    def all(self) -> Collection[Peer]:
+        """All that there are, also those that are not opened yet."""
+        return self._by_engine.values()
+
+    def of(self, engine: ConnectionBase) -> Peer | None:
+        """Return the connection of this engine; None if it has ended."""
+        return self._by_engine.get(engine)
+
+    def add(self, peer: Peer) -> None:
+        """Take up a connection that is to be opened."""
+        self._by_engine[peer.engine] = peer
 
     def enter(self, peer: Peer, time_us: int) -> None:
         """Give a number to a connection that its peer has opened."""
@@ -44,16 +62,25 @@ class Connections:
 
     def leave(self, peer: Peer) -> None:
         """Forget a connection that has ended. A second call does nothing."""
+        self._by_engine.pop(peer.engine, None)
         self._by_number.pop(peer.number, None)
+        self._moved.pop(peer, None)
 
     def find(self, number: int) -> Peer | None:
         """Return the connection with this number."""
         return self._by_number.get(number)
 
-    @staticmethod
-    def look(moved: Iterable[Peer], time_us: int) -> None:
+    def note_output(self, engines: Iterable[ConnectionBase]) -> None:
+        """Note that something was produced for these, for `look`."""
+        for engine in engines:
+            peer = self._by_engine.get(engine)
+            if peer is not None:
+                self._moved[peer] = None
+
+    def look(self, time_us: int) -> None:
         """Note what is needed to tell the age of unsettled deliveries: each second or so, of those connections that had
         output since the last time. Of the others nothing has changed."""
+        moved, self._moved = self._moved, {}
         for peer in moved:
             peer.ages.look(peer.engine.sessions, time_us)
 

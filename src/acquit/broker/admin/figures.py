@@ -7,6 +7,7 @@ connections, and nobody else waits while somebody looks at them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from heapq import heapify, heappop
 from itertools import islice
 from operator import itemgetter
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from acquit._version import version
 from acquit.broker.admin.later import Later
-from acquit.broker.inspect import DiskSnapshot, Overview, ProcessSnapshot
+from acquit.broker.inspect import BrokerSnapshot, DiskSnapshot, Overview, ProcessSnapshot
 from acquit.broker.links.peers import Actor
+from acquit.broker.scribe import FULL
 from acquit.broker.snapshots import (
     connection_snapshot,
     link_snapshot,
+    node_snapshots,
     queue_snapshot,
     topic_snapshot,
     transaction_snapshot,
@@ -31,13 +34,8 @@ if TYPE_CHECKING:
     from acquit.broker.access.quotas import Quotas
     from acquit.broker.admin.connections import Connections
     from acquit.broker.denials import Denials
-    from acquit.broker.inspect import (
-        BrokerSnapshot,
-        ConnectionSnapshot,
-        LinkSnapshot,
-        QueueSnapshot,
-        TransactionSnapshot,
-    )
+    from acquit.broker.holdings import Holdings
+    from acquit.broker.inspect import ConnectionSnapshot, LinkSnapshot, QueueSnapshot, TransactionSnapshot
     from acquit.broker.life import Life
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.queues import Queues
@@ -53,7 +51,7 @@ class Figures:
 
     def __init__(
         self,
-        head: Callable[[], BrokerSnapshot],
+        broker_id: str,
         life: Life,
         queues: Queues,
         topics: Topics,
@@ -61,11 +59,12 @@ class Figures:
         connections: Connections,
         denials: Denials,
         quotas: Quotas,
+        holdings: Holdings,
     ) -> None:
-        """`head` gives a snapshot that has no queues and no connections."""
         self._denials = denials
         self._quotas = quotas
-        self._head = head
+        self._broker_id = broker_id
+        self._holdings = holdings
         self._life = life
         self._queues = queues
         self._topics = topics
@@ -73,6 +72,34 @@ class Figures:
         self._connections = connections
         self.process: Callable[[], Later[ProcessSnapshot]] = no_process
         """Look at the process and the disk. The server's."""
+
+    def snapshot(self) -> BrokerSnapshot:
+        """Return a snapshot of all queues, topics and connections."""
+        time_us = self._life.scribe.time_us
+        connections = tuple(connection_snapshot(peer, time_us) for peer in self._connections.all)
+        return replace(self.nodes(), connections=connections)
+
+    def nodes(self) -> BrokerSnapshot:
+        """Return the same without the connections, of which there may be thousands."""
+        nodes = node_snapshots(self._queues.by_name, self._topics.by_address, self._life.scribe.time_us)
+        return replace(self._head(), queues=nodes)
+
+    def node(self, name: str) -> QueueSnapshot | None:
+        """Return a snapshot of the queue of this name, or else of the topic; None if there is neither."""
+        queue, topic = self._queues.by_name.get(name), self._topics.by_address.get(name)
+        if queue is not None:
+            return queue_snapshot(queue, self._life.scribe.time_us)
+        return None if topic is None else topic_snapshot(topic)
+
+    def _head(self) -> BrokerSnapshot:
+        """Return a snapshot that has no queues and no connections."""
+        scribe = self._life.scribe
+        return BrokerSnapshot(
+            broker_id=self._broker_id,
+            last_sequence=scribe.sequences.last,
+            accepting=not scribe.journal.full,
+            warnings=self.warnings,
+        )
 
     def overview(self) -> Later[Overview]:
         """Return the broker as a whole."""
@@ -110,7 +137,14 @@ class Figures:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return what somebody should see to, and why."""
-        return self._head().warnings
+        scribe, found = self._life.scribe, []
+        if scribe.journal.full:
+            found.append(FULL)
+        if scribe.exhausted:
+            found.append("not even the reserve has room: no message is handed out")
+        if self._holdings.warning:
+            found.append(self._holdings.warning)
+        return tuple(found)
 
     def totals(self) -> dict[Value, Value]:
         """Return figures of the broker as a whole, for monitoring."""

@@ -73,7 +73,7 @@ def _may_see(request: ManagementRequest, life: Life) -> bool:
     if rights.unlimited:
         return True
     name = next((step.queue_name for step in life.steps if step.queue_name), "")
-    queue = request.broker.queue(name) if name else None
+    queue = request.broker.figures.node(name) if name else None
     address = queue.address if queue is not None else name or life.address
     return rights.may("browse", address) or rights.may("manage", address)
 

@@ -298,7 +298,7 @@ def _check_permission(request: ManagementRequest, needs: Needs) -> None:
         if needs is not Needs.BROWSE and not rights.everywhere("manage"):
             raise RequestFailure(403, "this needs the permission to manage '#', which no role gives")
         return
-    found = request.broker.queue(name)
+    found = request.broker.figures.node(name)
     address = name if found is None else found.address
     if needs is Needs.BROWSE:
         if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):

@@ -57,7 +57,7 @@ class ManagementRequest:
 
     def snapshot(self) -> BrokerSnapshot:
         """Return a snapshot of the broker, with the queues that the user may see."""
-        whole = self.broker.snapshot()
+        whole = self.broker.figures.nodes()
         if self.rights.unlimited:
             return whole
         return replace(whole, queues=tuple(queue for queue in whole.queues if self.may_see(queue.address)))
@@ -69,7 +69,7 @@ class ManagementRequest:
 
     def find(self, name: str) -> QueueSnapshot | None:
         """Return a snapshot of one queue or topic; None if there is none that the user may see."""
-        queue = self.broker.queue(name)
+        queue = self.broker.figures.node(name)
         return queue if queue is not None and self.may_see(queue.address) else None
 
     def queue(self) -> QueueSnapshot:

@@ -99,7 +99,7 @@ def test_all_others_are_closed_and_what_they_held_goes_to_the_new_one() -> None:
     again = client.receiver("q", credit=5)
     world.settle()
     assert client.bodies(again) == ["x"]
-    assert [peer.engine for peer in world.core._peers.values()] == [client.server]
+    assert [peer.engine for peer in world.core.connections.all] == [client.server]
 
 
 @pytest.mark.parametrize("policy", [UInt(2), -1, True, "close", b"1"])
@@ -118,7 +118,7 @@ def test_other_users_are_other_containers() -> None:
     world = World()
     world.client("me", user="ada", desires=ASKS)
     assert connect(world, "close").ended is None
-    assert len(world.core._peers) == 2
+    assert len(world.core.connections.all) == 2
 
 
 def test_a_connection_that_is_not_open_yet_has_no_name() -> None:

@@ -12,7 +12,6 @@ from acquit.broker.admin.history_operations import read_history
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.operations import operation, perform
 from acquit.broker.admin.requests import ManagementRequest
-from acquit.broker.inspect import QueueSnapshot
 from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
 from acquit.ledger.history import Asked, History, history
 from acquit.protocol.constants import ACCEPTED
@@ -29,6 +28,7 @@ class FakeBroker:
         self.world = world
         self.asked: list[int] = []
         self.auditor = world.core.auditor
+        self.figures = world.core.administration.figures
 
     def history(self, asked: Asked, bytes_max: int) -> Later[History]:
         self.asked.append(bytes_max)
@@ -43,9 +43,6 @@ class FakeBroker:
             )
         )
         return later
-
-    def queue(self, name: str) -> QueueSnapshot | None:
-        return self.world.core.queue_snapshot(name)
 
 
 def ask(world: World, body: object, rights: Rights = EVERYTHING) -> tuple[int, Any]:

@@ -42,19 +42,21 @@ class FakeBroker:
         self.done: list[tuple[object, ...]] = []
         self.auditor = FakeAuditor()
 
-    def snapshot(self) -> BrokerSnapshot:
+    def nodes(self) -> BrokerSnapshot:
         queues = (
             QueueSnapshot(name="orders", address="orders", consumers=1, available=3, acquired=2, entered=9, accepted=4),
             QueueSnapshot(name="DLQ", address="DLQ"),
         )
         return BrokerSnapshot(broker_id="b", last_sequence=9, accepting=True, queues=queues)
 
-    def queue(self, name: str) -> QueueSnapshot | None:
-        return self.snapshot().queue(name)
+    def node(self, name: str) -> QueueSnapshot | None:
+        return self.nodes().queue(name)
 
     @property
-    def surveys(self) -> FakeBroker:
+    def figures(self) -> FakeBroker:
         return self
+
+    surveys = figures
 
     def row(self, found: QueueSnapshot) -> dict[str, object]:
         return {column: getattr(found, column) for column in QUEUE_COLUMNS}
@@ -174,11 +176,11 @@ def test_read() -> None:
 
 def test_a_request_about_one_queue_looks_at_no_other() -> None:
     class Crowded(FakeBroker):
-        def snapshot(self) -> BrokerSnapshot:
+        def nodes(self) -> BrokerSnapshot:
             raise AssertionError("all queues were looked at")
 
-        def queue(self, name: str) -> QueueSnapshot | None:
-            return FakeBroker().queue(name)
+        def node(self, name: str) -> QueueSnapshot | None:
+            return FakeBroker().node(name)
 
     everything = rights(browse=("#",), manage=("#",))
     for verb, status in (("READ", 200), ("PURGE", 200), ("DELETE", 204)):

@@ -21,7 +21,7 @@ def producers(*addresses: str | None) -> list[Producer]:
     client = world.client()
     for number, address in enumerate(addresses):
         client.sender(address, f"s{number}")
-    (peer,) = world.core._peers.values()
+    (peer,) = world.core.connections.all
     found = [context for context in peer.links if isinstance(context, Producer)]
     return sorted(found, key=lambda producer: producer.link_name)
 

@@ -21,7 +21,7 @@ def pause(world: World, how: str, name: str = "q") -> None:
 
 
 def paused(world: World, name: str = "q") -> str:
-    queue = world.core.queue_snapshot(name)
+    queue = world.core.administration.figures.node(name)
     assert queue is not None
     return queue.paused
 

@@ -586,7 +586,7 @@ def test_an_end_that_we_make_ourselves_ends_no_subscription() -> None:
     world = World()
     client = world.client()
     link = client.subscriber(TOPIC, "audit", durable=True)
-    world.core._end_link(client.server.sessions[0].links[0], _error())
+    world.core._endings.end_link(client.server.sessions[0].links[0], _error())
     world.settle()
     assert link in client.detached
     assert queues(world) == [f"{TOPIC}::client/audit"]
