@@ -68,6 +68,7 @@ check-generated:
 	$(BIN)/python tools/generate_frames.py --check
 	$(BIN)/python tools/generate_cli_docs.py --check
 	$(BIN)/python tools/generate_layers.py --check
+	$(BIN)/python tools/way_of_a_message.py --check
 	$(BIN)/python -m tests.formats.names --check
 check-planted:
 	$(BIN)/python tools/planted.py --check
@@ -84,6 +85,7 @@ generate: ## rewrite everything that is generated from a table
 	$(BIN)/python tools/generate_frames.py
 	$(BIN)/python tools/generate_cli_docs.py
 	$(BIN)/python tools/generate_layers.py
+	$(BIN)/python tools/way_of_a_message.py --write
 	$(BIN)/python -m tests.formats.names
 
 pins: ## resolve what constraints.txt pins, with the hashes of all files, after pyproject.toml has changed; UPGRADE=1

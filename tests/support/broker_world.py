@@ -261,6 +261,7 @@ class World:
         disk: Disk | None = None,
         now_us: int = START_US,
         journal: JournalOptions = SMALL,
+        sizes: parking.Sizes = SHALLOW,
     ) -> None:
         self.options = options if options is not None else BrokerOptions()
         self.journal_options = journal
@@ -277,7 +278,7 @@ class World:
             clock_us=lambda: self.now_us,
             clock_s=lambda: self.now_s,
         )
-        parking.SIZES, before = SHALLOW, parking.SIZES
+        parking.SIZES, before = sizes, parking.SIZES
         self.core = Core(self.options, self.opened.recorder, self.opened.sequences, "world", self.now_us)
         parking.SIZES = before
         self.recovered = self.core.restore(self.opened.fold)
