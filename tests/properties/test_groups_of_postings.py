@@ -3,6 +3,7 @@ within, are equal to it."""
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Iterable
 from itertools import count
@@ -211,9 +212,10 @@ def copied(
     seen = {
         "answered": [publisher.outcome(delivery) for delivery in deliveries],
         "queues": {
-            name: (queue.live, queue.bytes, queue.available, list(queue.counts), list(queue.volatile))
+            name: (queue.live, queue.bytes, queue.available, list(queue.counts))
             for name, queue in core.queues.by_name.items()
         },
+        "uncounted": copy.deepcopy(core.scribe._uncounted),
         "groups": {
             name: [one.extra and (one.extra.group, one.extra.closes_group) for one in queue.backlog.next_messages()]
             for name, queue in core.queues.by_name.items()
@@ -367,11 +369,9 @@ class Stage:
         core = self.world.core
         held = core.transactions.postings
         self.said.append(
-            [
-                (attrgetter(*QUEUE_FIGURES)(node), list(node.counts), list(node.volatile))
-                for node in core.queues.by_name.values()
-            ]
+            [(attrgetter(*QUEUE_FIGURES)(node), list(node.counts)) for node in core.queues.by_name.values()]
         )
+        self.said.append(copy.deepcopy(core.scribe._uncounted))
         self.said.append((core.memory.bytes, core.holdings.live_bytes, core.holdings.live_count))
         self.said.append((held.memory_bytes, held.durable_bytes, sorted(held.durable)))
         self.said.append([(one.bytes, len(one.postings), one.failed) for one in core.transactions])

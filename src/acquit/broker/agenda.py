@@ -7,7 +7,7 @@ once what was produced is written.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from acquit.broker.nodes.node import whole
 from acquit.broker.scribe import FULL
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from acquit.broker.transact.transactions import Transactions
 
 logger = logging.getLogger("acquit.broker.journal")
+
+COUNTED_AT_ONCE: Final = 1_000
+"""Queues and topics whose counts are recorded at once: a millisecond's work or two."""
 
 
 class Agenda:
@@ -81,6 +84,8 @@ class Agenda:
         """The journal takes no postings."""
         self._stalled = False
         """The journal has no room at all, and nothing is handed out."""
+        self._uncounted = 0
+        """Queues and topics whose counts were due at the last tick, and are not recorded yet."""
 
     def run(self) -> bool:
         """Do what has become possible. True: call again soon, after what was produced is written."""
@@ -95,7 +100,8 @@ class Agenda:
             self._stalled = False
             for queue in self._queues.by_name.values():
                 self._life.wake(queue)
-        more = self._leaving.run()
+        more = bool(self._uncounted) and self._write_counters()
+        more = self._leaving.run() or more
         more = self._locks.run() or more
         more = self._expiry.run() or more
         more = self._termini.run(self._settling.terminus_ended) or more
@@ -123,11 +129,18 @@ class Agenda:
         self._transactions.expire()
         self._life.memory.page_out(self._queues.by_name.values())
         self._dispatch.look_again()
-        self._scribe.write_counters()
+        self._uncounted = self._scribe.uncounted
+        self._write_counters()
         self._connections.note_output(self._life.touched)
         self._connections.look(time_us)
         self._auditor.tick()
         self._administration.trends.look(time_us)
+
+    def _write_counters(self) -> bool:
+        """Record what was counted, some queues at a time. True if there are more that were due at the last tick."""
+        self._scribe.write_counters(COUNTED_AT_ONCE)
+        self._uncounted = max(0, self._uncounted - COUNTED_AT_ONCE)
+        return self._uncounted > 0
 
     def clock_set(self, by_us: int) -> None:
         """The wall clock jumped, forward or (negative) back. What was to last for a while still does; what was to be at

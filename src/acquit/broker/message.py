@@ -162,7 +162,6 @@ class QueueBase:
         "suspended",
         "tally",
         "temporary",
-        "volatile",
     )
 
     def __init__(
@@ -228,8 +227,6 @@ class QueueBase:
         """Purges that have not ended, and dispatch waits for them."""
         self.counts = [0] * KINDS
         """Number of events since the beginning of the journal, by EventKind."""
-        self.volatile = [0] * KINDS
-        """Number of events of volatile messages that the journal has not been told yet, by EventKind."""
         self.tally = QueueTally()
         """The counts of this run that operators want beside those."""
 

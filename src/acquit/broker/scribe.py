@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.links.peers import Actor
@@ -47,7 +48,6 @@ class JournaledNode(Protocol):
 
     number: int
     counts: list[int]
-    volatile: list[int]
 
 
 class Scribe:
@@ -63,7 +63,8 @@ class Scribe:
         """The reserve is used up: nothing durable may happen."""
         self._waiting: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._in_flight: list[tuple[Callable[..., None], tuple[object, ...]]] = []
-        self._uncounted: dict[JournaledNode, None] = {}
+        self._uncounted: dict[int, dict[int, int]] = {}
+        """Events of volatile messages that the journal has not been told of yet: how many, by node and kind."""
         self._actors: dict[ActorKey, int] = {}
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -225,26 +226,40 @@ class Scribe:
 
     def count_volatile(self, queue: JournaledNode, kind: int, count: int) -> None:
         """Count an event of `count` volatile messages of the queue; `queue.counts` is the caller's."""
-        queue.volatile[kind] += count
-        self._uncounted[queue] = None
+        number = queue.number
+        counts = self._uncounted.get(number)
+        if counts is None:
+            self._uncounted[number] = {kind: count}
+        else:
+            counts[kind] = counts.get(kind, 0) + count
 
-    def write_counters(self) -> None:
-        """Record what happened to volatile messages since the last time. Nothing is lost where there is no room."""
-        counts = tuple(
-            (queue.number, kind, count)
-            for queue in self._uncounted
-            for kind, count in enumerate(queue.volatile)
-            if count
-        )
-        if counts:
-            try:
-                self.recorder.append(Counters(self.time_us, counts))
-            except StoreFull:
-                self.exhausted = True
-                return
-        for queue in self._uncounted:
-            queue.volatile = [0] * len(queue.volatile)
-        self._uncounted.clear()
+    @property
+    def uncounted(self) -> int:
+        """Number of queues and topics with events that are counted and not recorded."""
+        return len(self._uncounted)
+
+    def write_counters(self, nodes_max: int | None = None) -> None:
+        """Record what happened to volatile messages since the last time: of so many queues and topics, those first that
+        have waited longest; None: of all. Nothing is lost where there is no room."""
+        self._write_counters(list(islice(self._uncounted, nodes_max)))
+
+    def write_counters_of(self, number: int) -> None:
+        """Record the same of one queue or topic, by its number."""
+        if number in self._uncounted:
+            self._write_counters([number])
+
+    def _write_counters(self, numbers: list[int]) -> None:
+        uncounted = self._uncounted
+        counts = tuple((number, kind, count) for number in numbers for kind, count in uncounted[number].items())
+        if not counts:
+            return
+        try:
+            self.recorder.append(Counters(self.time_us, counts))
+        except StoreFull:
+            self.exhausted = True
+            return
+        for number in numbers:
+            del uncounted[number]
 
     def actor_number(self, actor: Actor) -> int:
         """The number of a link in the journal, declared there when it is first needed. 0 where there is no room."""

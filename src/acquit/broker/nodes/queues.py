@@ -168,7 +168,7 @@ class Queues:
         segment of its end once more, for whoever reads that and no older one.
         """
         scribe = self._scribe
-        scribe.write_counters()
+        scribe.write_counters_of(number)
         recorder = scribe.recorder
         declaration = recorder.table.renewed(("queue", number), recorder.journal.segments[-1].base, scribe.time_us)
         try:

@@ -56,7 +56,6 @@ class Topic:
         "routes",
         "seen",
         "temporary",
-        "volatile",
     )
 
     def __init__(
@@ -90,8 +89,6 @@ class Topic:
         """Bytes of the payloads of these postings."""
         self.counts = [0] * KINDS
         """Number of events since the beginning of the journal, by EventKind."""
-        self.volatile = [0] * KINDS
-        """Number of events of volatile messages that the journal has not been told yet, by EventKind."""
 
     @property
     def name(self) -> str:

@@ -1,0 +1,89 @@
+"""What is done in a turn, and each second: in bounded steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.broker import agenda
+from acquit.errors import StoreFull
+from acquit.ledger.events import EventKind
+from acquit.ledger.recorder import Recorder
+from acquit.ledger.records import Counters
+from acquit.protocol.message import Message
+from tests.support.broker_world import World
+
+pytestmark = pytest.mark.pure  # the recorder's methods are replaced
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Counters]:
+    """Records of counts, as they are made."""
+    found: list[Counters] = []
+    append = Recorder.append
+
+    def note(self: Recorder, record: object, **options: object) -> object:
+        if isinstance(record, Counters):
+            found.append(record)
+        return append(self, record, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Recorder, "append", note)
+    return found
+
+
+def full(record: object) -> None:
+    """Have no room for a record."""
+    raise StoreFull("no room")
+
+
+def busy(queues: int) -> World:
+    """A broker with so many queues, to each of which a volatile message was posted."""
+    world = World()
+    client = world.client()
+    for number in range(queues):
+        client.post(client.sender(f"q{number}", f"sender-{number}"), Message("x"))
+        world.settle()
+    return world
+
+
+def test_counts_of_many_queues_are_recorded_over_several_turns(
+    monkeypatch: pytest.MonkeyPatch, recorded: list[Counters]
+) -> None:
+    monkeypatch.setattr(agenda, "COUNTED_AT_ONCE", 10)
+    world = busy(25)
+    core, nodes = world.core, list(world.core.queues.by_name.values())
+    assert not recorded
+    core.tick(world.now_us)
+    more = [True]
+    while more[-1]:
+        for queue in nodes:  # whatever happens meanwhile is for the next second
+            core.scribe.count_volatile(queue, EventKind.DUPLICATE, 1)
+        more.append(core.turn(world.now_us))
+    assert [len({queue for queue, *_ in one.counts}) for one in recorded] == [10, 10, 10]
+    assert more == [True, True, False]
+    posted = [queue for one in recorded for queue, kind, count in one.counts if kind == EventKind.POSTED and count == 1]
+    assert sorted(posted) == sorted(queue.number for queue in nodes)
+    core.turn(world.now_us)
+    assert len(recorded) == 3
+    world.settle()
+    assert all(one.volatile[EventKind.POSTED] == 1 for one in world.fold().totals().values())
+
+
+def test_a_queue_that_is_deleted_has_its_own_counts_recorded_and_no_others(recorded: list[Counters]) -> None:
+    world = busy(5)
+    first = world.core.queues.by_name["q0"]
+    world.core.administration.delete("q0", None)
+    world.settle()
+    assert [queue for one in recorded for queue, *_ in one.counts] == [first.number] * 2, "posted, and purged"
+    assert world.core.scribe.uncounted == 4
+    world.check_journal()
+
+
+def test_counts_that_find_no_room_are_kept() -> None:
+    world = busy(2)
+    scribe = world.core.scribe
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scribe.recorder, "append", full)
+        scribe.write_counters()
+    assert scribe.exhausted and scribe.uncounted == 2
+    scribe.write_counters(1)
+    assert scribe.uncounted == 1
