@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import acquit
 from acquit import AckMode, DeliveryMode
@@ -44,17 +45,23 @@ Contest = Callable[[str, str, int, bytes], tuple[float, float]]
 
 
 @contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """A broker process on a folder; gives its URL."""
+    command = [sys.executable, "-m", "acquit", "serve", "--host", "127.0.0.1", "--port", "0", "--data", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        try:
+            yield next(word.rstrip(",.") for word in ready.split() if word.startswith("amqp://"))
+        finally:
+            process.terminate()
+
+
+@contextmanager
 def broker() -> Iterator[str]:
-    """A broker process; gives its URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "acquit", "serve", "--host", "127.0.0.1", "--port", "0", "--data", folder]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            assert process.stdout is not None
-            ready = process.stdout.readline()
-            try:
-                yield next(word.rstrip(",.") for word in ready.split() if word.startswith("amqp://"))
-            finally:
-                process.terminate()
+    """A broker process on a folder that goes with it; gives its URL."""
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as url:
+        yield url
 
 
 # -- ours --------------------------------------------------------------------------------------------------------------

@@ -14,15 +14,13 @@ import argparse
 import asyncio
 import multiprocessing
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import acquit
 from acquit import AckMode, DeliveryMode
+from bench_client import broker
 
 BURST = 5_000
 """Messages that are sent, and then received."""
@@ -31,20 +29,6 @@ GROWTH_MAX_KIB = 2_048
 
 Sampler = Callable[[int], None]
 """Is told how many messages have come and gone."""
-
-
-@contextmanager
-def broker() -> Iterator[str]:
-    """A broker process; gives its URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "acquit", "serve", "--host", "127.0.0.1", "--port", "0", "--data", folder]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            assert process.stdout is not None
-            ready = process.stdout.readline()
-            try:
-                yield next(word.rstrip(",.") for word in ready.split() if word.startswith("amqp://"))
-            finally:
-                process.terminate()
 
 
 def asyncio_(url: str, count: int, body: bytes, sample: Sampler) -> None:

@@ -24,19 +24,19 @@ import argparse
 import socket
 import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import acquit
+from bench_client import serving
 
 CREDIT = 500
 """Prefetch of every receiver."""
@@ -55,19 +55,6 @@ RESUMED_WITHIN_S = 5.0
 Rates = tuple[float, float]
 Contest = Callable[[str, Path, int, bytes], Rates]
 """Takes URL, folder, number of messages and body; gives messages a second, sent and received."""
-
-
-@contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """A broker process; gives its URL."""
-    command = [sys.executable, "-m", "acquit", "serve", "--host", "127.0.0.1", "--port", "0", "--data", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        try:
-            yield next(word.rstrip(",.") for word in ready.split() if word.startswith("amqp://"))
-        finally:
-            process.terminate()
 
 
 def run(url: str, name: str, count: int, body: bytes, store: Any = None, *, ids: Path | None = None) -> Rates:
@@ -218,7 +205,7 @@ def main() -> int:
     rates: dict[str, list[Rates]] = {name: [] for name in CONTESTS}
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        with broker(folder / "broker") as url:
+        with serving(folder / "broker") as url:
             for contest in CONTESTS.values():  # not counted: imports, and what is made once
                 contest(url, folder, 200, bytes(arguments.size))
             for _ in range(rounds):

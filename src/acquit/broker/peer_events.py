@@ -117,12 +117,7 @@ class PeerEvents:
     def writable(self, peer: Peer) -> None:
         """Go on with all links of a peer whose socket takes more again."""
         for context in peer.links:
-            if isinstance(context, Consumer):
-                self._go_on(context)
-            elif isinstance(context, Browser):
-                self._life.wake(context.queue)
-            elif isinstance(context, ReplyLink):
-                self._management.answerable(context)
+            self._go_on(context)
 
     # -- messages and outcomes ----------------------------------------------------------------------------------------
 
@@ -170,22 +165,21 @@ class PeerEvents:
                 self._termini.heard(consumer, deliveries, state, settled=settled)
 
     def _credit_changed(self, peer: Peer, event: CreditChanged) -> None:
-        context = event.link.context
+        self._go_on(event.link.context)
+
+    def _go_on(self, context: object) -> None:
+        """Send what waited for credit, or for the peer's socket, and let a consumer have more."""
         if isinstance(context, Consumer):
-            self._go_on(context)
+            if context.resuming:
+                self._resuming.go_on(context)
+            if context.outbox:
+                self._dispatch.empty_outbox(context)
+            context.stand_in_line()
+            self._life.wake(context.queue)
         elif isinstance(context, Browser):
             self._life.wake(context.queue)
         elif isinstance(context, ReplyLink):
             self._management.answerable(context)
-
-    def _go_on(self, consumer: Consumer) -> None:
-        """Send what waited for credit, or for the peer's socket, and let the consumer have more."""
-        if consumer.resuming:
-            self._resuming.go_on(consumer)
-        if consumer.outbox:
-            self._dispatch.empty_outbox(consumer)
-        consumer.stand_in_line()
-        self._life.wake(consumer.queue)
 
     def _flow_received(self, peer: Peer, event: FlowReceived) -> None:
         if TXN_ID in (event.flow.properties or {}):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,13 +49,7 @@ def show(message: str, data: Path, by_id: bool, as_json: bool) -> int:
     if not found.lives:
         remark(f"acquit: no message {message} in {data}, whose journal reaches back to segment {found.first_segment}")
         return Exit.FAILED
-    for number, life in enumerate(found.lives):
-        if as_json:
-            emit_json(life_document(life))
-        else:
-            if number:
-                click.echo()
-            show_life(life)
+    show_lives(found.lives, as_json=as_json)
     if found.truncated:
         remark(f"there are more than these {len(found.lives):,} copies")
     return Exit.OK
@@ -226,7 +220,18 @@ def _find(data: Path, text: str, *, by_id: bool, progress: Callable[[int, int], 
     return found
 
 
-def show_life(life: Life) -> None:
+def show_lives(lives: Iterable[Life], *, as_json: bool) -> None:
+    """Print what became of messages, one after the other."""
+    for number, life in enumerate(lives):
+        if as_json:
+            emit_json(_life_document(life))
+        else:
+            if number:
+                click.echo()
+            _show_life(life)
+
+
+def _show_life(life: Life) -> None:
     """Print a line about the message, and one for each event, with a rule where the broker was started again."""
     end = life.standing
     if life.entered_as:
@@ -273,7 +278,7 @@ def _note(step: Step) -> str:
     return "; ".join(notes)
 
 
-def life_document(life: Life) -> dict[str, Json]:
+def _life_document(life: Life) -> dict[str, Json]:
     """Return the life of a message as JSON."""
     return {
         "sequence": life.sequence,

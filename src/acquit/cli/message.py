@@ -12,10 +12,10 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.examining import message
 from acquit.cli.exits import Exit
-from acquit.cli.ledger import life_document, show_life
+from acquit.cli.ledger import show_lives
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
-from acquit.cli.output import counted, emit_json, remark
+from acquit.cli.output import counted, remark
 from acquit.client.management import Management, ManagementFailed
 from acquit.protocol.extensions import HISTORY
 from acquit.protocol.types import ULong, Value
@@ -57,13 +57,7 @@ def history(
     with management(broker, timeout_s) as node:
         answer = _first(node, bodies)
     lives = [_life(one) for one in answer["lives"]]
-    for number, life in enumerate(lives):
-        if as_json:
-            emit_json(life_document(life))
-        else:
-            if number:
-                click.echo()
-            show_life(life)
+    show_lives(lives, as_json=as_json)
     _remark_on(answer)
     return Exit.OK if lives else Exit.FAILED
 

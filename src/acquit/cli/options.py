@@ -19,8 +19,8 @@ read."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def url_option(command: Command) -> Command:
-    """``--url``: where the broker is."""
+def url_option(text: str) -> Callable[[Command], Command]:
+    """``--url``: where the broker is; `text` says how."""
     return click.option(
         "--url",
         envvar="ACQUIT_URL",
@@ -28,8 +28,8 @@ def url_option(command: Command) -> Command:
         show_default=True,
         show_envvar=True,
         metavar="URL",
-        help="The broker: amqp://[USER:PASSWORD@]HOST[:PORT], or amqps:// for TLS.",
-    )(command)
+        help=text,
+    )
 
 
 def user_option(text: str) -> Callable[[Command], Command]:

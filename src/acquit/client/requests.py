@@ -35,8 +35,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
-from types import TracebackType
-from typing import Final, Protocol, Self, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from acquit.client.aio.messages import ReceivedMessage
 from acquit.client.aio.receiver import Listener, Receiver
@@ -49,6 +48,7 @@ from acquit.client.receipts import SendPromise
 from acquit.client.received import MessageCore, modified
 from acquit.client.sending import message_of
 from acquit.client.waiting import Deadline, Opening, Waiters
+from acquit.client.with_closing import AsyncClosing
 from acquit.errors import (
     AcquitError,
     ConfigurationError,
@@ -106,7 +106,7 @@ class _Waiting:
 _FATES: Final = {True: "the request was accepted", False: "the request never left", None: "its outcome was not heard"}
 
 
-class Requester:
+class Requester(AsyncClosing):
     """Sends requests to one address and waits for their replies, from as many tasks at once as there are. Made by
     `Session.requester`."""
 
@@ -222,14 +222,6 @@ class Requester:
         self._fail_all(self._closed)
         await self._sender.close(timeout)
         await self._receiver.close(timeout)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -440,28 +432,18 @@ class Replies:
             request.decide(modified(True, False, None))
 
 
-Handler: TypeAlias = "Callable[[ReceivedMessage], Reply | Awaitable[Reply]]"
+class ResponderBase:
+    """The counts of a responder, blocking or not."""
 
+    __slots__ = ("_replies",)
 
-class Responder:
-    """Answers the requests to one address with what a handler returns. Made by `Session.responder`."""
-
-    __slots__ = ("__weakref__", "_handler", "_listener", "_receiver", "_replies", "_sender", "_session")
-
-    def __init__(
-        self, session: LinkSession, receiver: Receiver, sender: Sender, handler: Handler, concurrency: int
-    ) -> None:
-        self._session = session
-        self._receiver = receiver
-        self._sender = sender
-        self._handler = handler
-        self._replies = Replies(receiver.address)
-        self._listener: Listener = receiver.start_listener(self._answer, concurrency, self._failed)
+    def __init__(self, address: str) -> None:
+        self._replies = Replies(address)
 
     @property
     def address(self) -> str:
         """Address that requests come to."""
-        return self._receiver.address
+        return self._replies.address
 
     @property
     def answered(self) -> int:
@@ -473,6 +455,25 @@ class Responder:
         """Number of replies that were dropped: the request did not say where to send them, or they were not taken
         there, because that address is gone or full, or for another reason."""
         return self._replies.dropped
+
+
+Handler: TypeAlias = "Callable[[ReceivedMessage], Reply | Awaitable[Reply]]"
+
+
+class Responder(ResponderBase, AsyncClosing):
+    """Answers the requests to one address with what a handler returns. Made by `Session.responder`."""
+
+    __slots__ = ("__weakref__", "_handler", "_listener", "_receiver", "_sender", "_session")
+
+    def __init__(
+        self, session: LinkSession, receiver: Receiver, sender: Sender, handler: Handler, concurrency: int
+    ) -> None:
+        self._session = session
+        self._receiver = receiver
+        self._sender = sender
+        self._handler = handler
+        super().__init__(receiver.address)
+        self._listener: Listener = receiver.start_listener(self._answer, concurrency, self._failed)
 
     @property
     def done(self) -> bool:
@@ -489,14 +490,6 @@ class Responder:
         await self._listener.stop(self._receiver._driver.close_timeout_s(timeout))
         await self._sender.close(timeout)
         await self._receiver.close(timeout)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

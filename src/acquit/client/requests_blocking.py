@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol, TypeAlias
 
 from acquit.client import requests
 from acquit.client.blocking.messages import ReceivedMessage
@@ -13,14 +12,15 @@ from acquit.client.blocking.sender import Sender
 from acquit.client.listening import check_no_coroutine
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode
-from acquit.client.requests import Replies, Reply, check_concurrency
+from acquit.client.requests import Reply, ResponderBase, check_concurrency
 from acquit.client.threads import LoopThread
+from acquit.client.with_closing import Closing
 from acquit.errors import SendFailed
 from acquit.protocol.body import Body
 from acquit.protocol.message import Message
 
 
-class Requester:
+class Requester(Closing):
     """Sends requests to one address and waits for their replies, from as many threads at once as there are. Made by
     `Session.requester`."""
 
@@ -76,22 +76,14 @@ class Requester:
         close_timeout_ms."""
         self._loop.run(self._aio.close(timeout))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 Handler: TypeAlias = "Callable[[ReceivedMessage], Reply]"
 
 
-class Responder:
+class Responder(ResponderBase, Closing):
     """Answers the requests to one address with what a handler returns. Made by `Session.responder`."""
 
-    __slots__ = ("__weakref__", "_handler", "_listener", "_receiver", "_replies", "_sender", "_session")
+    __slots__ = ("__weakref__", "_handler", "_listener", "_receiver", "_sender", "_session")
 
     def __init__(
         self, session: LinkSession, receiver: Receiver, sender: Sender, handler: Handler, concurrency: int
@@ -100,24 +92,8 @@ class Responder:
         self._receiver = receiver
         self._sender = sender
         self._handler = handler
-        self._replies = Replies(receiver.address)
+        super().__init__(receiver.address)
         self._listener: Listener = receiver.start_listener(self._answer, concurrency, self._failed)
-
-    @property
-    def address(self) -> str:
-        """Address that requests come to."""
-        return self._receiver.address
-
-    @property
-    def answered(self) -> int:
-        """Number of replies that were accepted."""
-        return self._replies.answered
-
-    @property
-    def dropped(self) -> int:
-        """Number of replies that were dropped: the request did not say where to send them, or they were not taken
-        there, because that address is gone or full, or for another reason."""
-        return self._replies.dropped
 
     @property
     def done(self) -> bool:
@@ -134,14 +110,6 @@ class Responder:
         self._listener.stop(self._receiver._aio._driver.close_timeout_s(timeout))
         self._sender.close(timeout)
         self._receiver.close(timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

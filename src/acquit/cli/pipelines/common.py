@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from acquit.cli.exits import Exit
-from acquit.cli.options import CREDENTIAL_VARIABLE, DEFAULT_URL, TLS_OPTIONS, password_file_option, user_option
+from acquit.cli.options import CREDENTIAL_VARIABLE, TLS_OPTIONS, password_file_option, url_option, user_option
 from acquit.cli.output import counted, remark
 from acquit.errors import ConfigurationError
 
@@ -103,15 +103,7 @@ def task_broker_options(command: Callable[..., object]) -> Callable[..., object]
 
 
 _BROKER_OPTIONS: Final = (
-    click.option(
-        "--url",
-        envvar="ACQUIT_URL",
-        default=DEFAULT_URL,
-        show_default=True,
-        show_envvar=True,
-        metavar="URL",
-        help="The broker: amqp://HOST[:PORT], or amqps:// for TLS.",
-    ),
+    url_option("The broker: amqp://HOST[:PORT], or amqps:// for TLS."),
     user_option(f"The password is in --password-file or in {CREDENTIAL_VARIABLE}, or where --credential says."),
     password_file_option,
     click.option(

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
 from acquit.client.aio.messages import KINDS
 from acquit.client.aio.session import Session
@@ -21,10 +19,11 @@ from acquit.client.options import (
 )
 from acquit.client.reconnecting import ConnectionEvent
 from acquit.client.waiting import Opening, ready, wait
+from acquit.client.with_closing import AsyncClosing
 from acquit.errors import SessionEnded
 
 
-class Connection:
+class Connection(AsyncClosing):
     """A connection to one broker. Made by `connect`."""
 
     __slots__ = ("__weakref__", "_core", "_driver")
@@ -123,14 +122,6 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<Connection to {self._core.where}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def connect(

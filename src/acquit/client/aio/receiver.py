@@ -20,10 +20,11 @@ from acquit.client.options import (
 )
 from acquit.client.receiving import ReceiverCore
 from acquit.client.waiting import Deadline, Waiters, wait
+from acquit.client.with_closing import AsyncClosing
 from acquit.errors import EndpointError
 
 
-class Receiver(AsyncIterator[ReceivedMessage]):
+class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
     """Receives messages from one address. Iterate over it, ask `receive`, or let it call a listener.
 
     Iteration ends only when we close the receiver, its session or the connection; whatever else ends it is raised.
@@ -187,14 +188,6 @@ class Receiver(AsyncIterator[ReceivedMessage]):
 
     def __repr__(self) -> str:
         return f"<Receiver from {self.address!r}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from acquit.client.aio.messages import SendReceipt
 from acquit.client.closing import close, flush
@@ -17,6 +16,7 @@ from acquit.client.options import (
 )
 from acquit.client.sending import PreparedMessage, SenderCore
 from acquit.client.waiting import Deadline, Waiters, wait
+from acquit.client.with_closing import AsyncClosing
 from acquit.errors import NotSent
 from acquit.protocol.body import Body
 from acquit.protocol.definitions import Accepted
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from acquit.client.inbox import Cursor
 
 
-class Sender:
+class Sender(AsyncClosing):
     """Sends messages to one address."""
 
     __slots__ = ("__weakref__", "_core", "_driver", "_waiters")
@@ -148,11 +148,3 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<Sender to {self.address!r}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()

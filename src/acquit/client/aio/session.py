@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from acquit.client.aio.messages import Receipt, ReceivedMessage, answered
 from acquit.client.aio.receiver import Receiver
@@ -29,6 +28,7 @@ from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.client.transacting import SessionTransactions
 from acquit.client.waiting import Opening, ready, wait
+from acquit.client.with_closing import AsyncClosing
 from acquit.errors import LinkDetached
 from acquit.protocol.delivery import Outcome
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from acquit.client.subscriptions import Subscription
 
 
-class Session:
+class Session(AsyncClosing):
     """A session: an acknowledgement mode, and the senders and receivers that share it."""
 
     __slots__ = ("__weakref__", "_core", "_driver")
@@ -264,14 +264,6 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session in mode {self.mode} on {self._core.core.where}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _ready(self) -> None:
         await ready(self._core.core, self._core.core.options.send_timeout_ms / 1000)

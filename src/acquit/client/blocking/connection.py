@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from acquit.client import aio
 from acquit.client.blocking.messages import KINDS
@@ -17,11 +16,12 @@ from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions
 from acquit.client.reconnecting import ConnectionEvent
 from acquit.client.threads import LoopThread, callback_thread, in_order, loop_thread, watch_forks
+from acquit.client.with_closing import Closing
 
 _TELLING_S: Final = 1.0
 
 
-class Connection:
+class Connection(Closing):
     """A connection to one broker. Made by `connect`."""
 
     __slots__ = ("__weakref__", "_aio", "_loop")
@@ -94,14 +94,6 @@ class Connection:
 
     def __repr__(self) -> str:
         return repr(self._aio)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def connect(

@@ -13,10 +13,11 @@ from acquit.client.blocking.messages import ReceivedMessage
 from acquit.client.listening import HANDLING, ListeningCore, check_no_coroutine, listening_here
 from acquit.client.options import check_max_messages, check_timeout
 from acquit.client.threads import FORKED, Gate, LoopThread, wait
+from acquit.client.with_closing import Closing
 from acquit.errors import ConnectionLost, EndpointError
 
 
-class Receiver(Iterator[ReceivedMessage]):
+class Receiver(Closing, Iterator[ReceivedMessage]):
     """Receives messages from one address. Iterate over it, ask `receive`, or let it call a listener.
 
     Iteration ends only when we close the receiver, its session or the connection; whatever else ends it is raised.
@@ -171,14 +172,6 @@ class Receiver(Iterator[ReceivedMessage]):
 
     def __repr__(self) -> str:
         return repr(self._aio)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

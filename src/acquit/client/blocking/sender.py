@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Mapping
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from acquit.client import aio
 from acquit.client.blocking.messages import SendReceipt
 from acquit.client.options import DeliveryMode, check_timeout
 from acquit.client.sending import PreparedMessage
 from acquit.client.threads import Gate, LoopThread, wait
+from acquit.client.with_closing import Closing
 from acquit.errors import NotSent
 from acquit.protocol.body import Body
 from acquit.protocol.definitions import Accepted
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from acquit.client.inbox import Cursor
 
 
-class Sender:
+class Sender(Closing):
     """Sends messages to one address."""
 
     __slots__ = ("__weakref__", "_aio", "_core", "_lock", "_loop", "_room")
@@ -184,11 +184,3 @@ class Sender:
 
     def __repr__(self) -> str:
         return repr(self._aio)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from acquit.client import aio
 from acquit.client.blocking.messages import Receipt, ReceivedMessage, answered
@@ -15,6 +14,7 @@ from acquit.client.entries import DeliveryStore
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode
 from acquit.client.threads import LoopThread
+from acquit.client.with_closing import Closing
 from acquit.protocol.delivery import Outcome
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from acquit.client.subscriptions import Subscription
 
 
-class Session:
+class Session(Closing):
     """A session: an acknowledgement mode, and the senders and receivers that share it."""
 
     __slots__ = ("__weakref__", "_aio", "_core", "_loop")
@@ -240,11 +240,3 @@ class Session:
 
     def __repr__(self) -> str:
         return repr(self._aio)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
