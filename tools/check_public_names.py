@@ -69,6 +69,7 @@ TOLD = {
     "acquit.spark.source": "AcquitDataSource",
     "acquit.spark.spool": "Spool.status SpoolStatus open_store",
     "acquit.spark.tables": "TableFile TableFiles TableKind table_files",
+    "acquit.spark.worker_python": "worker_python",
     "pyspark_acquit": "DefaultSource",
     "pyspark_acquit_ledger": "DefaultSource",
 }
