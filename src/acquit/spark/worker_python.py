@@ -35,12 +35,12 @@ def worker_python(environment: Mapping[str, str] = os.environ, *, cache: Path | 
     small script under `cache`. Where PySpark is not installed as a package, another Spark is to be started
     (``SPARK_HOME``), or the script cannot be run, it is `sys.executable`."""
     package = Path(pyspark.__file__).parent
-    libraries = package / "python" / "lib"
+    home = Path(environment.get("SPARK_HOME") or package.resolve())  # as Spark finds it, and writes it
+    libraries = home / "python" / "lib"
     zips = [libraries / "pyspark.zip", *sorted(libraries.glob("py4j-*-src.zip"))]
-    home = environment.get("SPARK_HOME")
-    if len(zips) != 2 or not zips[0].is_file() or (home and not _same(Path(home), package)):
+    if len(zips) != 2 or not zips[0].is_file() or not home.samefile(package):
         return sys.executable
-    before = ":".join(str(Path(home or package) / each.relative_to(package)) for each in zips)
+    before = ":".join(map(str, zips))
     text = _LAUNCHER.format(zips=shlex.quote(before), python=shlex.quote(sys.executable))
     name = f"python-{sha256(text.encode()).hexdigest()[:16]}"
     script = (cache or cache_folder(environment)) / name
@@ -49,10 +49,6 @@ def worker_python(environment: Mapping[str, str] = os.environ, *, cache: Path | 
     except OSError:
         return sys.executable
     return str(script) if os.access(script, os.X_OK) else sys.executable
-
-
-def _same(home: Path, package: Path) -> bool:
-    return home.exists() and home.samefile(package)
 
 
 __all__ = ["worker_python"]

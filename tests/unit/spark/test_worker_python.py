@@ -11,7 +11,7 @@ import pytest
 
 from acquit.spark.worker_python import worker_python
 
-PACKAGE = Path(pyspark.__file__).parent
+PACKAGE = Path(pyspark.__file__).parent.resolve()
 ZIPS = f"{PACKAGE}/python/lib/pyspark.zip:{next((PACKAGE / 'python' / 'lib').glob('py4j-*.zip'))}"
 
 
@@ -59,6 +59,13 @@ def test_the_same_spark_by_another_name(tmp_path: Path) -> None:
     program = worker_python({"SPARK_HOME": str(tmp_path / "spark")}, cache=tmp_path / "cache")
     zips = ZIPS.replace(str(PACKAGE), str(tmp_path / "spark"))
     assert path_of(program, f"{zips}:/b") == ["/b"]
+
+
+def test_an_environment_by_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark looks where the links lead to."""
+    (tmp_path / "site packages").symlink_to(PACKAGE.parent)
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "site packages" / "pyspark" / "__init__.py"))
+    assert path_of(worker_python({}, cache=tmp_path / "cache"), f"{ZIPS}:/b") == ["/b"]
 
 
 def test_a_folder_that_nothing_can_be_written_to(tmp_path: Path) -> None:
