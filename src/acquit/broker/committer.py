@@ -32,7 +32,7 @@ logger = logging.getLogger("acquit.broker.journal")
 
 RETRY_S: Final = 0.5
 """Seconds until a batch that found no room on the disk is tried again."""
-CHORES_S: Final = 1.0
+CHORES_S: Final = 0.5
 """Seconds until a chore is looked for again where there was none: only time brings one while nothing is written."""
 
 

@@ -14,13 +14,14 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from acquit.errors import ConfigurationError
 from acquit.spark.launchers import cache_folder, write_launcher
-from acquit.spark.worker_python import worker_python
 
 OLDEST: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
@@ -62,7 +63,7 @@ def java_home(environment: Mapping[str, str] = os.environ, *, cache: Path | None
         seen.append(f"{java} is {'no Java that runs' if version is None else f'Java {version}'}")
     bundled = _bundled()
     if bundled is not None:
-        return _wrap(bundled, cache or cache_folder(environment))
+        return _wrap(bundled, cache or cache_folder(environment) or Path(tempfile.mkdtemp(prefix="acquit-java-")))
     found = f" ({'; '.join(seen)})" if seen else ""
     raise ConfigurationError(
         f"Spark needs Java {OLDEST} or newer and none was found{found}. Install one and set JAVA_HOME, or "
@@ -74,7 +75,7 @@ def use_java() -> Path:
     """Set JAVA_HOME in this process, for a Spark session started from it; and Python's own path for its workers."""
     home = java_home()
     os.environ["JAVA_HOME"] = str(home)
-    os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return home
 
 

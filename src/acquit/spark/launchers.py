@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from acquit.spark.files import write_whole
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder for what can be made again, which exists. Where it cannot be made it is a temporary one."""
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) / "acquit"
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The user's folder for what can be made again, which exists (XDG Base Directory Specification); None where there
+    is none and none can be made."""
+    base = environment.get("XDG_CACHE_HOME", "")
     try:
+        folder = (Path(base) if base.startswith("/") else Path.home() / ".cache") / "acquit"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="acquit-"))
+    except (OSError, RuntimeError):  # the second of Path.home()
+        return None
     return folder
 
 
 def write_launcher(script: Path, text: str) -> None:
     """Let `script` be an executable file with this text. It is written whole and put in place at once: several
     processes may do this together."""
-    if not script.exists() or script.read_text(encoding="utf-8") != text:
+    content = os.fsencode(text)
+    if not script.exists() or script.read_bytes() != content:
         script.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(script, text.encode(), mode=0o777)
+        write_whole(script, content, mode=0o755)
 
 
 __all__ = ["cache_folder", "write_launcher"]

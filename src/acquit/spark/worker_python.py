@@ -35,15 +35,15 @@ def worker_python(environment: Mapping[str, str] = os.environ, *, cache: Path | 
     small script under `cache`. Where PySpark is not installed as a package, another Spark is to be started
     (``SPARK_HOME``), or the script cannot be run, it is `sys.executable`."""
     package = Path(pyspark.__file__).parent
-    home = Path(environment.get("SPARK_HOME") or package.resolve())  # as Spark finds it, and writes it
-    libraries = home / "python" / "lib"
+    home = environment.get("SPARK_HOME") or str(package.resolve())  # as Spark finds it, and writes it
+    libraries = Path(home, "python", "lib")
     zips = [libraries / "pyspark.zip", *sorted(libraries.glob("py4j-*-src.zip"))]
-    if len(zips) != 2 or not zips[0].is_file() or not home.samefile(package):
+    folder = cache or cache_folder(environment)
+    if folder is None or len(zips) != 2 or not zips[0].is_file() or not Path(home).samefile(package):
         return sys.executable
-    before = ":".join(map(str, zips))
+    before = ":".join(f"{home}/python/lib/{each.name}" for each in zips)
     text = _LAUNCHER.format(zips=shlex.quote(before), python=shlex.quote(sys.executable))
-    name = f"python-{sha256(text.encode()).hexdigest()[:16]}"
-    script = (cache or cache_folder(environment)) / name
+    script = folder / f"python-{sha256(os.fsencode(text)).hexdigest()[:16]}"
     try:
         write_launcher(script, text)
     except OSError:

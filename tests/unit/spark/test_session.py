@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from acquit.spark.session import (
     session_of,
     start_session,
 )
+from acquit.spark.worker_python import worker_python
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 1
 in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 in stage 3.0 (TID 5) (host executor driver):
@@ -156,6 +158,36 @@ def test_an_interrupt_waits_until_java_has_started(monkeypatch: pytest.MonkeyPat
         start_session(master="local[2]")
     assert done == ["launched"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("master", "before", "python"),
+    [
+        ("local[2]", "python3", worker_python()),
+        ("spark://host:7077", "python3", "python3"),
+        ("spark://host:7077", worker_python(), sys.executable),
+        ("spark://host:7077", None, sys.executable),
+    ],
+)
+def test_the_python_of_workers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, master: str, before: str | None, python: str
+) -> None:
+    """A script of this user on this machine is for sessions of this machine."""
+
+    def launch(**_: object) -> None:
+        raise ConnectionError("no JVM")
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", launch)
+    monkeypatch.setattr("acquit.spark.java.java_home", lambda: tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", before or "")
+    if before is None:
+        monkeypatch.delenv("PYSPARK_PYTHON")
+    with pytest.raises(PipelineFailed):
+        start_session(master=master)
+    assert os.environ["PYSPARK_PYTHON"] == python
 
 
 def test_options_of_java_are_added_to_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from acquit.spark.launchers import cache_folder
 from acquit.spark.worker_python import worker_python
 
 PACKAGE = Path(pyspark.__file__).parent.resolve()
@@ -59,6 +60,37 @@ def test_the_same_spark_by_another_name(tmp_path: Path) -> None:
     program = worker_python({"SPARK_HOME": str(tmp_path / "spark")}, cache=tmp_path / "cache")
     zips = ZIPS.replace(str(PACKAGE), str(tmp_path / "spark"))
     assert path_of(program, f"{zips}:/b") == ["/b"]
+
+
+@pytest.mark.parametrize("end", ["/", "/.", "//"])
+def test_spark_home_is_spelled_as_spark_spells_it(tmp_path: Path, end: str) -> None:
+    home = f"{PACKAGE}{end}"
+    program = worker_python({"SPARK_HOME": home}, cache=tmp_path)
+    assert path_of(program, f"{ZIPS.replace(str(PACKAGE), home)}:/b") == ["/b"]
+
+
+def test_who_has_no_home_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", fail)
+    assert cache_folder({}) is None
+    assert worker_python({}) == sys.executable
+
+
+def test_a_cache_by_a_relative_path_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert cache_folder({"XDG_CACHE_HOME": "here"}) == tmp_path / ".cache" / "acquit"
+    assert cache_folder({"XDG_CACHE_HOME": str(tmp_path / "there")}) == tmp_path / "there" / "acquit"
+
+
+def test_what_is_in_its_place_is_written_anew(tmp_path: Path) -> None:
+    program = Path(worker_python({}, cache=tmp_path))
+    text = program.read_bytes()
+    program.write_bytes(b"\xff")
+    assert worker_python({}, cache=tmp_path) == str(program)
+    assert program.read_bytes() == text
+    assert program.stat().st_mode & 0o022 == 0
 
 
 def test_an_environment_by_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

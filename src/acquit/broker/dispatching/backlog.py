@@ -350,7 +350,8 @@ class Backlog:
             posted = chain(lane.line, self._unparked(lane.blocks), lane.tail)
         if not lane.returned:
             return iter(posted)
-        pairs = sorted(lane.returned) if limit is None else nsmallest(limit, lane.returned)
+        waiting = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
+        pairs = sorted(waiting) if limit is None else nsmallest(limit, waiting)
         return _merged((message for _, message in pairs), posted)
 
     def _sweep(self) -> None:

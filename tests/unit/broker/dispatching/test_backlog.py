@@ -41,3 +41,20 @@ def test_mixed_priorities_in_one_group() -> None:
     backlog = Backlog()
     backlog.extend([message(1, 4), message(2, 7), message(3, 4)])
     assert [one.sequence for one in backlog.take(9)] == [2, 1, 3]
+
+
+def test_what_is_next_has_nothing_of_what_left() -> None:
+    """Neither of what was posted, nor of what had come back to its place."""
+    backlog = Backlog()
+    messages = [message(sequence) for sequence in range(1, 7)]
+    backlog.extend(messages)
+    taken = backlog.take(4)
+    backlog.extend([message(7)])
+    for one in taken:
+        backlog.add(one)
+    for one in messages[:2]:
+        one.state = NodeState.ARCHIVED
+    backlog.left(2)
+    for limit in (1, 2, 3, 10):
+        assert [one.sequence for one in backlog.next_messages(limit)] == [3, 4, 5, 6, 7][:limit]
+        assert [one.sequence for one in backlog.coming(limit)] == [3, 4, 5, 6, 7][:limit]
