@@ -186,10 +186,10 @@ def records_of(run: RecordRun, indexes: Iterable[int] | None = None, *, payloads
         yield new((run.shift + at, kind, version, flags, event, data[meta_at:meta_end], payload, payload_bytes, crc))
 
 
-def walk(head: BatchHead, batch: bytes, without_payload: frozenset[int] = frozenset()) -> Iterator[Record]:
-    """`runs`, as records one by one. Of the kinds in `without_payload` the payload is left out."""
+def walk(head: BatchHead, batch: bytes) -> Iterator[Record]:
+    """`runs`, as records one by one."""
     for run in runs(head, batch):
-        yield from records_of(run, payloads=run.kind not in without_payload)
+        yield from records_of(run)
 
 
 def erase_payloads(head: BatchHead, batch: bytes, erasing: Erasing) -> bytes:

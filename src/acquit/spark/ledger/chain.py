@@ -23,7 +23,7 @@ from acquit.ledger.totals import NEVER_US, Summary
 from acquit.store.disk import DiskFile, OpenMode, store_error
 from acquit.store.folder import SEGMENT, STUB
 from acquit.store.reading import FolderReader
-from acquit.store.record import StoreKind, walk
+from acquit.store.record import StoreKind, records_of, runs
 from acquit.store.segment import (
     HEADER_BYTES,
     SEAL_HEAD_BYTES,
@@ -239,9 +239,10 @@ def _deleted_through(reader: FolderReader, numbers: Iterable[int]) -> int:
         last = 0
         with contextlib.suppress(KeyError), reader.open(number) as segment:
             for head, data in segment.batches():
-                for record in walk(head, data, frozenset(range(StoreKind.LEFT))):
-                    if record.kind == StoreKind.DELETED:
-                        last = DeletedSegment.decode(record.meta).number
+                for run in runs(head, data):
+                    if run.kind == StoreKind.DELETED:
+                        *_, newest = records_of(run)
+                        last = DeletedSegment.decode(newest.meta).number
         if last:
             return last
     return 0
