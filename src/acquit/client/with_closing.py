@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
+
+from acquit.client.waiting import Closable
+
+
+class BlockingClosable(Protocol):
+    """An object that is closed by a thread."""
+
+    def close(self) -> None:
+        """Close it."""
+        ...
 
 
 class AsyncClosing:
@@ -11,15 +21,14 @@ class AsyncClosing:
 
     __slots__ = ()
 
-    async def close(self) -> None:
-        """Close it."""
-        raise NotImplementedError
-
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+        self: Closable,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -29,14 +38,13 @@ class Closing:
 
     __slots__ = ()
 
-    def close(self) -> None:
-        """Close it."""
-        raise NotImplementedError
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+        self: BlockingClosable,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
