@@ -8,8 +8,9 @@ from acquit.broker import agenda
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.recorder import Recorder
-from acquit.ledger.records import Counters
+from acquit.ledger.records import Counters, Entry
 from acquit.protocol.message import Message
+from acquit.store.interface import Position
 from tests.support.broker_world import World
 
 pytestmark = pytest.mark.pure  # the recorder's methods are replaced
@@ -21,10 +22,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Counters]:
     found: list[Counters] = []
     append = Recorder.append
 
-    def note(self: Recorder, record: object, **options: object) -> object:
-        if isinstance(record, Counters):
-            found.append(record)
-        return append(self, record, **options)  # type: ignore[arg-type]
+    def note(self: Recorder, entry: Entry) -> Position:
+        if isinstance(entry, Counters):
+            found.append(entry)
+        return append(self, entry)
 
     monkeypatch.setattr(Recorder, "append", note)
     return found
