@@ -17,6 +17,7 @@ from acquit.broker.intake.gathering import gather
 from acquit.broker.links.attaching import STOLEN
 from acquit.broker.links.endpoints import Producer
 from acquit.broker.links.parting import held_by
+from acquit.broker.message_run import MessageRun
 from acquit.broker.transact.coordinator import Control
 from acquit.protocol.definitions import AmqpCondition, Error, TransactionalState
 from acquit.protocol.events import (
@@ -27,6 +28,8 @@ from acquit.protocol.events import (
     FlowReceived,
     LinkDetached,
     LinkRequested,
+    RunAccepted,
+    RunReceived,
     SessionEnded,
     StatesReceived,
     TransactionalStateMissed,
@@ -94,7 +97,9 @@ class PeerEvents:
         self._management = management
         self._handlers: Mapping[type, Callable[[Peer, Any], None]] = {
             DeliveriesReceived: self._deliveries_received,
+            RunReceived: self._run_received,
             StatesReceived: self._states_received,
+            RunAccepted: self._run_accepted,
             CreditChanged: self._credit_changed,
             FlowReceived: self._flow_received,
             TransactionalStateMissed: self._transactional_state_missed,
@@ -130,6 +135,16 @@ class PeerEvents:
             self._management.receive(context, event.deliveries)
         elif isinstance(context, Control):
             self._coordinator.receive(context, event.deliveries)
+
+    def _run_received(self, peer: Peer, event: RunReceived) -> None:
+        context = event.link.context
+        if context.__class__ is Producer:
+            self._poster.receive_run(context, event.run)
+            self._crediting.top_up(context)
+
+    def _run_accepted(self, peer: Peer, event: RunAccepted) -> None:
+        if isinstance(event.contexts, MessageRun):  # what else is sent together
+            self._settling.run_accepted(event.contexts)
 
     def _states_received(self, peer: Peer, event: StatesReceived) -> None:
         context = event.link.context

@@ -7,15 +7,21 @@ first. What the application says comes through `act` and `settle_all`, what the 
 either does is in `settlement.TABLE`, and its effects are performed here. Dispositions of ours are gathered
 (`dispositions.py`), and written when output is taken, or before a frame that they must precede.
 
+Most deliveries are born, settled and forgotten together with their neighbours, and nobody ever looks at one of them. So
+where an application asks for it they are kept as *runs*: a `ReceivedRun` until it is settled, a `SentRun` until its
+receiver accepts and settles it. The maps are the one door to single deliveries, and whoever opens it finds no runs
+behind it: they are laid out as the objects that they would have been (`incoming`, `outgoing`).
+
 A delivery knows its link, that its session, and this its deliveries: the three are here together, so that all modules
 above need look in one direction only. What a link does is in `endpoint`, what else a session does in `session`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeAlias, TypeGuard, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.connection_base import ConnectionBase, Event
@@ -138,6 +144,85 @@ class ResumedDelivery(Delivery):
     resumed = True
 
 
+class ReceivedRun:
+    """Deliveries of one link that came one behind the other, with consecutive ids, in no transaction.
+
+    Settle it with `session.settle_run`, or take `deliveries`, which are single ones like any others.
+    """
+
+    __slots__ = ("_single", "first_id", "link", "message_format", "payloads", "phase", "tags")
+
+    def __init__(
+        self,
+        link: AnyLink,
+        first_id: int,
+        tags: Sequence[bytes],
+        payloads: Sequence[bytes],
+        message_format: int,
+        phase: int,
+    ) -> None:
+        self.link = link
+        self.first_id = first_id
+        self.tags = tags
+        self.payloads = payloads
+        self.message_format = message_format
+        self.phase = phase
+        self._single: list[Delivery] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """True until somebody has looked at one of them."""
+        return self._single is None
+
+    @property
+    def settled(self) -> bool:
+        """True if their sender has settled them."""
+        return self.phase >= _SETTLED
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """The deliveries, as single ones from now on."""
+        if self._single is None:
+            link, message_format, phase = self.link, self.message_format, self.phase
+            self._single = [
+                Delivery(link, (self.first_id + at) & MASK, tag, message_format, payload, phase, None)
+                for at, (tag, payload) in enumerate(zip(self.tags, self.payloads, strict=True))
+            ]
+        return self._single
+
+
+class Contexts(Protocol):
+    """The application's side of a `SentRun`: what the contexts of its deliveries would be."""
+
+    def each(self) -> Sequence[object]:
+        """Return the contexts, as single ones from now on: called once at most, and nothing else afterwards."""
+        ...
+
+    def split(self, count: int) -> Contexts:
+        """Return the first of them, so many, which are here no more."""
+        ...
+
+
+class SentRun:
+    """Deliveries that were sent on one link one behind the other, with consecutive ids, and wait for their outcome."""
+
+    __slots__ = ("contexts", "first_id", "link", "phase", "tags")
+
+    def __init__(self, link: AnyLink, first_id: int, tags: Sequence[bytes], phase: int, contexts: Contexts) -> None:
+        self.link = link
+        self.first_id = first_id
+        self.tags = tags
+        self.phase = phase
+        self.contexts = contexts
+
+    def split(self, count: int) -> SentRun:
+        """Return the first of them, so many, which are here no more."""
+        front = SentRun(self.link, self.first_id, self.tags[:count], self.phase, self.contexts.split(count))
+        self.tags = self.tags[count:]
+        self.first_id += count
+        return front
+
+
 def is_outcome(state: object) -> TypeGuard[Outcome]:
     """Return True if a state is an outcome, and so final."""
     return state.__class__ in OUTCOME_CLASSES
@@ -222,6 +307,15 @@ class StatesReceived(Event):
 
 
 @dataclass(slots=True)
+class RunAccepted(Event):
+    """The peer accepted and settled deliveries of one link that were sent together, and nobody had looked at one of
+    them: a StatesReceived for all. `contexts` is what `SendingLink.send_together` was given, or a part of it."""
+
+    link: AnyLink
+    contexts: Contexts
+
+
+@dataclass(slots=True)
 class TransactionalStateMissed(Event):
     """The peer told a transactional state of deliveries that it received, of which some are settled here, or never
     were: what it believes to be part of the transaction is not. Of those that there are, StatesReceived follows."""
@@ -237,14 +331,17 @@ class SessionDeliveries:
 
     __slots__ = (
         "_dispositions",
+        "_incoming",
+        "_outgoing",
+        "_received_runs",
         "_searches",
+        "_sent_count",
+        "_sent_runs",
         "channel",
         "connection",
-        "incoming",
         "keep_order",
         "next_delivery_id",
         "next_incoming_delivery_id",
-        "outgoing",
         "unsettled_max",
     )
 
@@ -252,8 +349,11 @@ class SessionDeliveries:
         self.connection = connection
         self.channel = channel
         self.unsettled_max = connection.options.unsettled_max
-        self.outgoing: dict[int, Delivery] = {}
-        self.incoming: dict[int, Delivery] = {}
+        self._outgoing: dict[int, Delivery] = {}
+        self._sent_runs: deque[SentRun] = deque()  # all of them younger than what is in the map
+        self._sent_count = 0  # deliveries in these
+        self._incoming: dict[int, Delivery] = {}
+        self._received_runs: list[ReceivedRun] = []  # likewise
         self.keep_order = False  # dispositions wait that no transfer may overtake
         self.next_delivery_id = connection.options.initial_serial
         self.next_incoming_delivery_id: int | None = None
@@ -262,6 +362,39 @@ class SessionDeliveries:
         self._dispositions = DispositionRuns()
 
     # -- for the application
+
+    @property
+    def outgoing(self) -> dict[int, Delivery]:
+        """The unsettled deliveries that we sent, by delivery-id, oldest first. Lays out what was sent together."""
+        outgoing = self._outgoing
+        while self._sent_runs:
+            run = self._sent_runs.popleft()
+            self._sent_count -= len(run.tags)
+            link, phase, first_id = run.link, run.phase, run.first_id
+            for at, (tag, context) in enumerate(zip(run.tags, run.contexts.each(), strict=True)):
+                outgoing[first_id + at] = Delivery(link, first_id + at, tag, 0, b"", phase, context)
+        return outgoing
+
+    @property
+    def outgoing_count(self) -> int:
+        """Number of these."""
+        return len(self._outgoing) + self._sent_count
+
+    @property
+    def oldest_outgoing(self) -> int | None:
+        """Delivery-id of the first of these; None for none."""
+        if self._outgoing:
+            return next(iter(self._outgoing))
+        return self._sent_runs[0].first_id if self._sent_runs else None
+
+    @property
+    def incoming(self) -> dict[int, Delivery]:
+        """The unsettled deliveries that we received, by delivery-id, oldest first. Lays out what came together."""
+        if self._received_runs:
+            runs, self._received_runs = self._received_runs, []
+            for run in runs:
+                self._incoming.update([(delivery.delivery_id, delivery) for delivery in run.deliveries])
+        return self._incoming
 
     def unsettled(self) -> list[Delivery]:
         """All deliveries of the session, of both directions, that neither end has settled; oldest first in each."""
@@ -279,7 +412,7 @@ class SessionDeliveries:
         if not self.writable:  # what is gathered now would never be written
             return 0
         final = is_outcome(state)
-        before = len(self.outgoing)
+        before = self.outgoing_count
         count = 0
         link: AnyLink | None = None
         ids: list[int] | None = None
@@ -315,7 +448,36 @@ class SessionDeliveries:
                 self._said(state, before)
         return count
 
+    def settle_run(self, run: ReceivedRun, state: Outcome) -> int:
+        """`settle_all` for deliveries that came together."""
+        if not run.whole:
+            return self.settle_all(run.deliveries, state)
+        encoded = self._encode_state(state)
+        link, count = run.link, len(run.tags)
+        if run.settled or link.closing or not self.writable:
+            return 0
+        self._received_runs.remove(run)
+        link.unsettled_count -= count
+        self._dispositions.run(Role.RECEIVER, True, encoded).extend(range(run.first_id, run.first_id + count))
+        self._said(state, self.outgoing_count)
+        return count
+
     # -- for links, deliveries and the connection
+
+    def keep_received(self, run: ReceivedRun) -> None:
+        """Keep deliveries that came together, younger than all others, as such until somebody looks."""
+        self._received_runs.append(run)
+
+    @property
+    def keeps_received(self) -> bool:
+        """True if some that came together are kept as such."""
+        return bool(self._received_runs)
+
+    def keep_sent(self, run: SentRun) -> None:
+        """Keep deliveries that were sent together, younger than all others, as such until somebody looks."""
+        self._sent_runs.append(run)
+        self._sent_count += len(run.tags)
+        run.link.unsettled_count += len(run.tags)
 
     def map_of(self, role: Role) -> dict[int, Delivery]:
         """The unsettled deliveries of the links that have this role here, by delivery-id, oldest first."""
@@ -332,7 +494,7 @@ class SessionDeliveries:
         if input_ is Input.SETTLE and not forget and not is_outcome(state):
             raise LocalProtocolError(f"{delivery!r} needs an outcome: its receiver settles second")
         encoded = self._encode_state(state)
-        before = len(self.outgoing)
+        before = self.outgoing_count
         delivery.phase = next_phase
         if state is not None:
             delivery.local_state = state
@@ -345,7 +507,7 @@ class SessionDeliveries:
 
     def lose_deliveries(self, deliveries: list[Delivery]) -> None:
         """Lose deliveries whose link is closed: nobody can dispose of them any more."""
-        before = len(self.outgoing)
+        before = self.outgoing_count
         for delivery in deliveries:
             link = delivery.link
             steps, unsettled = (RECEIVER_STEPS, self.incoming) if link.role else (SENDER_STEPS, self.outgoing)
@@ -363,7 +525,7 @@ class SessionDeliveries:
     def forget(self, delivery: Delivery) -> None:
         """Take a delivery out of its map, if it is there."""
         link = delivery.link
-        before = len(self.outgoing)
+        before = self.outgoing_count
         if self.map_of(link.role).pop(delivery.delivery_id, None) is not None:
             link.unsettled_count -= 1
             self._tell_room(before)
@@ -382,6 +544,11 @@ class SessionDeliveries:
             return
         if state is None and not settled:
             return  # nothing is said
+        if settled and role and self._sent_runs and state.__class__ is Accepted:
+            heard = self._hear_runs(first, count)
+            first, count = (first + heard) & MASK, count - heard
+            if not count:
+                return
         # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
         unsettled = self.outgoing if role else self.incoming
         said_of = count
@@ -407,6 +574,27 @@ class SessionDeliveries:
         heard = self.hear_ids(role, ids, settled, state)
         if heard < len(ids):
             self.connection.unfinished = Rest(self, role, ids[heard:], settled, state).go_on
+
+    def _hear_runs(self, first: int, count: int) -> int:
+        """The peer has accepted and settled so many: hear of those that were sent together, from the first of them on.
+        Returns how many that were."""
+        runs, before = self._sent_runs, self.outgoing_count
+        heard = 0
+        while heard < count and runs and runs[0].first_id == (first + heard) & MASK:
+            size = len(runs[0].tags)
+            if size > count - heard:
+                size = count - heard
+                run = runs[0].split(size)
+            else:
+                run = runs.popleft()
+            heard += size
+            self._sent_count -= size
+            run.link.unsettled_count -= size
+            self.connection.turn.left -= ACCEPTED_COST
+            self.connection.events.append(RunAccepted(run.link, run.contexts))
+        if heard:
+            self._tell_room(before)
+        return heard
 
     def hear_ids(self, role: Role, ids: Sequence[int], settled: bool, state: DeliveryState | None) -> int:
         """Hear it of the first of these, as many as fit in the turn and one; how many."""
@@ -440,7 +628,7 @@ class SessionDeliveries:
         steps: Steps,
     ) -> None:
         """Do what the table says to the peer's word on deliveries that are in the map, and tell the application."""
-        before = len(self.outgoing)
+        before = self.outgoing_count
         received = steps is RECEIVER_STEPS
         told: dict[AnyLink, list[Delivery]] = {}
         link: AnyLink | None = None
@@ -516,7 +704,7 @@ class SessionDeliveries:
         self._tell_room(outgoing_before)
 
     def _tell_room(self, outgoing_before: int) -> None:
-        if outgoing_before >= self.unsettled_max > len(self.outgoing):
+        if outgoing_before >= self.unsettled_max > self.outgoing_count:
             self.tell_senders()
 
     def _encode_state(self, state: DeliveryState | None) -> bytes:
@@ -566,11 +754,15 @@ class Rest:
 
 __all__ = [
     "OUTCOME_CLASSES",
+    "Contexts",
     "Delivery",
     "DeliveryState",
     "LinkBase",
     "Outcome",
+    "ReceivedRun",
     "ResumedDelivery",
+    "RunAccepted",
+    "SentRun",
     "SessionDeliveries",
     "StatesReceived",
     "TransactionalStateMissed",

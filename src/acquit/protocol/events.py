@@ -16,9 +16,9 @@ tenth of the time there is.
 from __future__ import annotations
 
 from acquit.protocol.connection_base import ConnectionEnded, ConnectionOpened, Event
-from acquit.protocol.delivery import StatesReceived, TransactionalStateMissed
+from acquit.protocol.delivery import RunAccepted, StatesReceived, TransactionalStateMissed
 from acquit.protocol.endpoint import FlowReceived, LinkAttached, LinkDetached, LinkRequested
-from acquit.protocol.receiver import DeliveriesReceived, DeliveryAborted, LinkDrained
+from acquit.protocol.receiver import DeliveriesReceived, DeliveryAborted, LinkDrained, RunReceived
 from acquit.protocol.sasl import SaslChallenged, SaslInitiated, SaslResponded
 from acquit.protocol.sender import CreditChanged
 from acquit.protocol.session import SessionBegun, SessionEnded
@@ -35,6 +35,8 @@ __all__ = [
     "LinkDetached",
     "LinkDrained",
     "LinkRequested",
+    "RunAccepted",
+    "RunReceived",
     "SaslChallenged",
     "SaslInitiated",
     "SaslResponded",

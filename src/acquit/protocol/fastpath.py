@@ -32,7 +32,7 @@ from acquit.protocol.definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.delivery import Delivery
+from acquit.protocol.delivery import ReceivedRun
 from acquit.protocol.frames import FrameDecoder
 from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.sender import TRANSFER_CODE
@@ -61,6 +61,7 @@ class TransferLayout:
     """The constant bytes of one link's transfers, and what the codec has read in them."""
 
     __slots__ = (
+        "alike",
         "before_id",
         "between",
         "head_bytes",
@@ -94,6 +95,8 @@ class TransferLayout:
         self.phase = 0
         self.unsettled = False
         self.state: TransactionalState | None = None
+        self.alike = False
+        """True if nothing is to be said of one of them that is not said of all: they may come as a run."""
 
 
 class DispositionLayout:
@@ -225,6 +228,7 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     else:
         input_ = Input.RECV_TRANSFER
     layout.phase, _ = apply(Role.RECEIVER, Phase.NEW, input_)
+    layout.alike = state is None and input_ is not Input.RECV_TRANSFER_SECOND
     return layout
 
 
@@ -234,13 +238,12 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: in
     link = layout.link
     session = link.session
     room = min(link.room_for_run, count_max)
-    next_id = session.next_incoming_delivery_id
+    first_id = next_id = session.next_incoming_delivery_id
     head_bytes, size_max, unpack = layout.head_bytes, layout.size_max, layout.unpack
     before_id, between, tail = layout.before_id, layout.between, layout.tail
-    message_format, phase = layout.message_format, layout.phase
-    deliveries: list[Delivery] = []
+    payloads: list[bytes] = []
     tags: list[bytes] = []
-    append, append_tag = deliveries.append, tags.append
+    append, append_tag = payloads.append, tags.append
     while room and end - offset >= head_bytes:
         size, found_before, delivery_id, found_between, tag, found_tail = unpack(data, offset)
         if (
@@ -252,30 +255,39 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: in
             or offset + size > end
         ):
             break
-        payload = data[offset + head_bytes : offset + size]
-        append(Delivery(link, delivery_id, tag, message_format, payload, phase, None))
+        append(data[offset + head_bytes : offset + size])
         append_tag(tag)
         offset += size
         next_id = (delivery_id + 1) & MASK
         room -= 1
-    if layout.unsettled and deliveries:
-        first_id = deliveries[0].delivery_id
+    if not tags:
+        return 0
+    assert first_id is not None  # one was found that has it
+    if layout.unsettled:
         good = link.use_tags(tags, first_id)
-        if good < len(deliveries):  # the codec's way says what is wrong with the next
-            del deliveries[good:]
+        if good < len(tags):  # the codec's way says what is wrong with the next
+            del tags[good:], payloads[good:]
+            if not good:
+                return 0
             offset, next_id = decoder.offset, (first_id + good) & MASK
-            for _ in deliveries:
+            for _ in tags:
                 offset += int.from_bytes(data[offset : offset + 4], "big")
-        session.incoming.update([(delivery.delivery_id, delivery) for delivery in deliveries])
-    if deliveries:
+    count = len(tags)
+    decoder.offset = offset
+    session.next_incoming_delivery_id = next_id
+    session.count_incoming(count)
+    run = ReceivedRun(link, first_id, tags, payloads, layout.message_format, layout.phase)
+    if link.takes_runs and layout.alike and first_id + count <= MASK:
+        link.take_run(run)
+    else:
+        deliveries = run.deliveries
         if layout.state is not None:
             for delivery in deliveries:
                 delivery.remote_state = layout.state
-        decoder.offset = offset
-        session.next_incoming_delivery_id = next_id
-        session.count_incoming(len(deliveries))
-        link.take_run(deliveries, layout.unsettled)
-    return len(deliveries)
+        if layout.unsettled:
+            session.incoming.update([(delivery.delivery_id, delivery) for delivery in deliveries])
+        link.take_deliveries(deliveries, layout.unsettled)
+    return count
 
 
 def _take_disposition(layout: DispositionLayout, decoder: FrameDecoder) -> int:

@@ -21,7 +21,7 @@ from acquit.protocol.definitions import (
     Role,
     Transfer,
 )
-from acquit.protocol.delivery import Delivery, DeliveryState, ResumedDelivery, is_outcome, transaction_of
+from acquit.protocol.delivery import Delivery, DeliveryState, ReceivedRun, ResumedDelivery, is_outcome, transaction_of
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add, distance
 from acquit.protocol.session_base import Properties, SessionBase
@@ -62,6 +62,15 @@ class DeliveriesReceived(Event):
 
 
 @dataclass(slots=True)
+class RunReceived(Event):
+    """Complete deliveries of one link, in order, alike in all but tag and payload. Only a link that `takes_runs` gets
+    these, in place of some DeliveriesReceived. Settle them with `session.settle_run`, or take `run.deliveries`."""
+
+    link: ReceivingLink
+    run: ReceivedRun
+
+
+@dataclass(slots=True)
 class DeliveryAborted(Event):
     """The sender gave up a delivery that had begun to arrive. Nothing of it is left; its credit is used."""
 
@@ -81,7 +90,8 @@ class ReceivingLink(Link):
 
     `credit` is what is left of what we granted; `available` what the sender said waits; `drain` whether it was asked to
     use the credit or give it back; `max_message_size` (bytes, 0 for no limit) what we take; `stateful` whether any
-    transfer came with a state, which is then its delivery's `remote_state`.
+    transfer came with a state, which is then its delivery's `remote_state`. `takes_runs` is the application's: True if
+    it wants RunReceived where that can be.
     """
 
     __slots__ = (
@@ -97,6 +107,7 @@ class ReceivingLink(Link):
         "drain",
         "max_message_size",
         "stateful",
+        "takes_runs",
     )
 
     role = Role.RECEIVER
@@ -108,6 +119,7 @@ class ReceivingLink(Link):
         self.available = 0
         self.max_message_size = 0
         self.stateful = False
+        self.takes_runs = False
         self._arriving: _Arriving | None = None
         self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
         self._told: list[tuple[int, int]] = []  # limits of our flows from the last on that it has heard, see `_heard`
@@ -179,22 +191,26 @@ class ReceivingLink(Link):
         """True if a new delivery would be wrong, as we have told only part of our unsettled map (2.7.3)."""
         return self.local_attach is not None and self.local_attach.incomplete_unsettled
 
-    def take_run(self, deliveries: list[Delivery], unsettled: bool) -> None:
+    def take_deliveries(self, deliveries: list[Delivery], unsettled: bool) -> None:
         """Take deliveries that `fastpath` has found, within `room_for_run`; those unsettled are in the map already."""
-        count = len(deliveries)
+        self._count_run(len(deliveries), unsettled)
+        self._hand_over(deliveries)
+
+    def take_run(self, run: ReceivedRun) -> None:
+        """Take deliveries that `fastpath` has found, within `room_for_run`."""
+        if not run.settled:
+            self.session.keep_received(run)
+        self._count_run(len(run.tags), not run.settled)
+        self.session.events.append(RunReceived(self, run))
+        self._check_drained()
+
+    def _count_run(self, count: int, unsettled: bool) -> None:
         self.credit -= count
         self.delivery_count = (self.delivery_count + count) & MASK
         self.available = max(0, self.available - count)
         if unsettled:
             self.unsettled_count += count
             self._forget_tags()
-        events = self.session.events
-        last = events[-1] if events else None
-        if isinstance(last, DeliveriesReceived) and last.link is self:
-            last.deliveries += deliveries
-        else:
-            events.append(DeliveriesReceived(self, deliveries))
-        self._check_drained()
 
     @property
     def in_delivery(self) -> bool:
@@ -441,7 +457,7 @@ class ReceivingLink(Link):
             self._let_go(arriving)
             if not arriving.ignored:
                 arriving.delivery.payload = payload
-                self._hand_over(arriving.delivery)
+                self._hand_over([arriving.delivery])
             else:
                 self._check_drained()
 
@@ -460,13 +476,13 @@ class ReceivingLink(Link):
             self.session.events.append(DeliveryAborted(self, delivery.tag))
         self._check_drained()
 
-    def _hand_over(self, delivery: Delivery) -> None:
+    def _hand_over(self, deliveries: list[Delivery]) -> None:
         events = self.session.events
         last = events[-1] if events else None
         if isinstance(last, DeliveriesReceived) and last.link is self:
-            last.deliveries.append(delivery)
+            last.deliveries += deliveries
         else:
-            events.append(DeliveriesReceived(self, [delivery]))
+            events.append(DeliveriesReceived(self, deliveries))
         self._check_drained()
 
     def _stop(self) -> None:
@@ -483,4 +499,4 @@ class ReceivingLink(Link):
                 self._arriving = arriving
 
 
-__all__ = ["UNFINISHED", "DeliveriesReceived", "DeliveryAborted", "LinkDrained", "ReceivingLink"]
+__all__ = ["UNFINISHED", "DeliveriesReceived", "DeliveryAborted", "LinkDrained", "ReceivingLink", "RunReceived"]

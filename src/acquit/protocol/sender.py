@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Final
 
 from acquit.errors import LocalProtocolError
@@ -20,7 +21,7 @@ from acquit.protocol.definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
+from acquit.protocol.delivery import Contexts, Delivery, DeliveryState, SentRun, is_outcome
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add
 from acquit.protocol.session_base import SessionBase
@@ -127,6 +128,32 @@ class TransferTemplate:
         if unsettled:
             link.unsettled_count += count
         return index
+
+    def write_together(
+        self, link: SendingLink, tags: Sequence[bytes], heads: Sequence[bytes], rests: Sequence[bytes]
+    ) -> int:
+        """Write deliveries, each with a head, all as long, and a rest for its payload, for which there is room; return
+        the first's id."""
+        session, count = link.session, len(tags)
+        first_id = session.next_delivery_id
+        size = self.head_bytes + len(heads[0])
+        sizes = [size + len(rest) for rest in rests]
+        frames = map(
+            self.pack,
+            sizes,
+            repeat(self.before_id),
+            range(first_id, first_id + count),
+            repeat(self.between),
+            tags,
+            repeat(self.tail),
+        )
+        session.out.extend(chain.from_iterable(zip(frames, heads, rests, strict=True)))
+        session.next_delivery_id = (first_id + count) & MASK
+        session.next_outgoing_id = (session.next_outgoing_id + count) & MASK
+        session.remote_incoming_window -= count
+        link.credit -= count
+        link.delivery_count = (link.delivery_count + count) & MASK
+        return first_id
 
 
 class HalfWritten:
@@ -237,7 +264,7 @@ class SendingLink(Link):
             and self.credit > 0
             and self.half_written is None
             and session.remote_incoming_window > 0
-            and len(session.outgoing) < session.unsettled_max
+            and session.outgoing_count < session.unsettled_max
             and not session.keep_order
         ):
             delivery_id = session.next_delivery_id
@@ -282,6 +309,27 @@ class SendingLink(Link):
                 self._send_by_codec(tags[sent], payloads[sent], settled, None, 0, False, contexts[sent])
                 sent += 1
         return sent
+
+    def may_send_together(self, count: int, tag_bytes: int, payload_bytes_max: int) -> bool:
+        """Return True if so many deliveries, none with a larger payload, can be sent by `send_together`."""
+        template = self._templates.get(4 * tag_bytes)
+        session = self.session
+        return (
+            template is not None
+            and payload_bytes_max <= template.payload_bytes_max
+            and count <= self.room
+            and session.next_delivery_id + count <= MASK
+            and not session.keep_order
+        )
+
+    def send_together(
+        self, tags: Sequence[bytes], heads: Sequence[bytes], rests: Sequence[bytes], contexts: Contexts
+    ) -> None:
+        """`send_all` of unsettled deliveries, where `may_send_together` says so: the payload of each is a head, all of
+        one length, and a rest, and none of them is an object until somebody looks at it."""
+        template = self._templates[4 * len(tags[0])]
+        first_id = template.write_together(self, tags, heads, rests)
+        self.session.keep_sent(SentRun(self, first_id, tags, template.phase, contexts))
 
     def abort(self, delivery: Delivery) -> bool:
         """Give up a delivery that is half written (2.6.14): it is settled, and the peer forgets what it has of it.

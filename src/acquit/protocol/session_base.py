@@ -102,12 +102,12 @@ class SessionBase(SessionDeliveries):
     @property
     def may_send(self) -> bool:
         """True if the session has room for a delivery: in the peer's window, and among the unsettled."""
-        return self.remote_incoming_window > 0 and len(self.outgoing) < self.unsettled_max
+        return self.remote_incoming_window > 0 and self.outgoing_count < self.unsettled_max
 
     @property
     def room(self) -> int:
         """Deliveries of one frame each that it has room for; none where that is not above 0."""
-        return min(self.remote_incoming_window, self.unsettled_max - len(self.outgoing))
+        return min(self.remote_incoming_window, self.unsettled_max - self.outgoing_count)
 
     def write(self, performative: Performative) -> None:
         """Write a frame. Raises FrameTooLarge, with nothing written, if the peer does not take frames that large."""

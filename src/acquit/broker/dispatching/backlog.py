@@ -12,6 +12,9 @@ A lane that is *deep* has more behind the deque: *blocks* of messages, which are
 
 As the line runs out, the next block comes to its end; as the blocks have run out, the tail.
 
+What is posted in a run (`broker.message_run`) stays one as long as nobody looks at anything but the next of them: runs
+wait before the lanes, while nothing waits in these, and are laid out there otherwise.
+
 Messages that expired or were purged stay where they are and are passed over when their turn comes (their state is no
 longer AVAILABLE, or nothing is known of them any more); when there are more of them than of the others, the lane is
 swept: of objects, and of what is parked as far as nobody else stands before it. Eight bytes of each other are left.
@@ -28,6 +31,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from acquit.broker.message import Message
+from acquit.broker.message_run import MessageRun
 from acquit.broker.queue import NodeState
 
 if TYPE_CHECKING:
@@ -78,15 +82,49 @@ def _last(block: array[int] | list[Message]) -> int:
 class Backlog:
     """The available messages of one queue. `count` is how many there are."""
 
-    __slots__ = ("_absent", "_lanes", "_parking", "_swept", "count")
+    __slots__ = ("_absent", "_laid_out", "_parking", "_runs", "_swept", "count")
 
     def __init__(self, parking: Parking | None = None) -> None:
         """`parking`: where messages are parked; None: nowhere."""
         self.count = 0
-        self._lanes: list[_Lane] = []  # the highest priority first
+        self._laid_out: list[_Lane] = []
+        self._runs: deque[MessageRun] = deque()  # nothing waits in the lanes while there are any
         self._absent = 0  # messages in lanes that are not AVAILABLE any more
         self._swept = 0  # those of them that the last sweep left: they are parked, behind others that wait
         self._parking = parking
+
+    @property
+    def _lanes(self) -> list[_Lane]:
+        """The lanes, the highest priority first. What came in runs is laid out there as soon as anybody looks."""
+        if self._runs:
+            runs, self._runs = self._runs, deque()
+            self.count -= sum([run.count for run in runs])
+            for run in runs:
+                self.extend(run.each())
+        return self._laid_out
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    def extend_run(self, run: MessageRun) -> None:
+        """`extend` with what came together, which stays so if nothing else waits than such runs of its priority."""
+        if self._runs[-1].priority != run.priority if self._runs else self.count:
+            self.extend(run.each())
+        else:
+            self._runs.append(run)
+            self.count += run.count
+
+    def next_run(self) -> MessageRun | None:
+        """The run whose messages are the next; it stays where it is. None where the next is none of a run."""
+        return self._runs[0] if self._runs else None
+
+    def take_run(self, limit: int) -> MessageRun:
+        """The first of `next_run`, at most `limit`, no longer counted; they are the caller's now."""
+        run = self._runs[0]
+        run = self._runs.popleft() if run.count <= limit else run.split(limit)
+        self.count -= run.count
+        return run
+
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     def add(self, message: Message) -> None:
         """A message is available: put it in its place."""
@@ -184,6 +222,8 @@ class Backlog:
 
     def oldest_us(self) -> int | None:
         """The time when the message was posted that `oldest` gives; nothing is made an object for it."""
+        if self._runs:
+            return self._runs[0].posted_us
         first: tuple[int, int] | None = None
         for lane in self._lanes:
             self._pass_returned(lane)
@@ -218,7 +258,7 @@ class Backlog:
         self.count -= count
         self._absent += count
         if not self.count:
-            self._lanes = []
+            self._laid_out = []
             self._absent = self._swept = 0
         elif self._absent > self._swept + _SWEEP_MIN and self._absent > self._swept + self.count:
             self._sweep()
@@ -368,7 +408,7 @@ class Backlog:
             lane.returned = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
             heapify(lane.returned)
             after += _objects(lane)
-        self._lanes = [lane for lane in self._lanes if lane.line or lane.deep or lane.returned]
+        self._laid_out = [lane for lane in self._lanes if lane.line or lane.deep or lane.returned]
         self._absent -= before - after
         self._swept = self._absent
 

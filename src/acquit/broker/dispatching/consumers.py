@@ -22,6 +22,7 @@ from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.dispatching.groups import Groups, Retained
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.message import ASIDE, Message, QueueBase
+from acquit.broker.message_run import MessageRun
 from acquit.broker.tally import RUNS_SKIPPED
 
 if TYPE_CHECKING:
@@ -357,8 +358,8 @@ class Consumer(Actor):
         """The number of the last delivery, which is its tag."""
         self.held = 0
         """Messages it has acquired."""
-        self.timed: Message | None = None
-        """The one of these that is measured: how long it is held."""
+        self.timed: Message | MessageRun | None = None
+        """The one of these that is measured, or the end of a run: how long it is held."""
         self.timed_us = 0
         """Time at which that was acquired."""
         self.untimed = 0
@@ -405,7 +406,7 @@ class Consumer(Actor):
     def full(self) -> bool:
         """True if it must settle something before it is given more: by the policy, or as its session is full."""
         session = self.link.session
-        return 0 < self.queue.policy.prefetch_max <= self.held or len(session.outgoing) >= session.unsettled_max
+        return 0 < self.queue.policy.prefetch_max <= self.held or session.outgoing_count >= session.unsettled_max
 
     @property
     def open_to_more(self) -> bool:
@@ -428,14 +429,20 @@ class Consumer(Actor):
         if message is self.timed:
             self.end_timing(time_us)
 
-    def acquired(self, run: Sequence[Message], time_us: int) -> None:
-        """Measure how long the one in the middle of this run is held, where it is time for that."""
+    def acquired(self, run: Sequence[Message] | MessageRun, time_us: int) -> None:
+        """Measure how long the one in the middle of these is held, or the whole run, where it is time for that."""
         if self.timed is not None:
             return
         if self.untimed:
             self.untimed -= 1
         else:
-            self.timed, self.timed_us, self.untimed = run[len(run) // 2], time_us, RUNS_SKIPPED
+            self.timed = run if isinstance(run, MessageRun) else run[len(run) // 2]
+            self.timed_us, self.untimed = time_us, RUNS_SKIPPED
+
+    def laid_out(self, run: MessageRun, messages: Sequence[Message]) -> None:
+        """Hold these messages in place of the run that they were."""
+        if self.timed is run:
+            self.timed = messages[len(messages) // 2]
 
     def end_timing(self, time_us: int) -> None:
         """Count how long the message that is measured was held."""

@@ -165,6 +165,9 @@ class Dispatch:
 
     def _give(self, queue: Queue, consumer: Consumer, limit: int) -> int:
         """Hand the next messages to one consumer; how many."""
+        run = queue.backlog.next_run()
+        if run is not None and not queue.delayed and self._sending.takes_run(consumer, run, min(limit, run.count)):
+            return self._sending.hand_run(queue, consumer, queue.backlog.take_run(limit))
         taken = queue.backlog.take(limit)
         if queue.delayed:
             taken = _before_barrier(queue, taken)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.life import Life
     from acquit.broker.links.peers import Peer
+    from acquit.broker.message_run import MessageRun
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.locks import LockKeeper
     from acquit.protocol.delivery import Delivery
@@ -38,6 +39,9 @@ _TAG: Final = tags.encode
 _TAG_STEP: Final = tags.STEP
 _TAG_MASK: Final = tags.MASK
 _TOLD_FLAGS: Final = DURABLE | DISPATCHED | TOLD_DURABLE
+_TAG_BYTES: Final = 4
+_ADDED_BYTES_MAX: Final = 128
+"""Octets of our header and our annotations, at most."""
 _HEADERS_MAX: Final = 4_096
 FRAME_HEAD_MAX: Final = 128
 """Octets of a transfer besides the body, at most: the frame's head, the performative, and the header we write."""
@@ -142,6 +146,34 @@ class Sending:
         queue.tally.redelivered += again // DISPATCHED
         return sent
 
+    def takes_run(self, consumer: Consumer, run: MessageRun, count: int) -> bool:
+        """Return True if so many of the next messages, which came together, can be sent to a consumer together."""
+        return (
+            run.size_max + _ADDED_BYTES_MAX <= consumer.body_bytes_max
+            and not consumer.presettled
+            and consumer.resumable is None
+            and not consumer.queue.policy.lock_duration_ms
+            and consumer.link.may_send_together(count, _TAG_BYTES, run.size_max + _ADDED_BYTES_MAX)
+        )
+
+    def hand_run(self, queue: Queue, consumer: Consumer, run: MessageRun) -> int:
+        """`hand` for messages that came together, and can be sent together; how many."""
+        count = run.count
+        run.holder = consumer
+        heads, rests = run.heads(), run.rests()
+        numbers = tags.following(consumer.tag, count)
+        consumer.tag = numbers[-1]
+        consumer.link.send_together(list(map(_TAG, numbers)), heads, rests, run)
+        consumer.peer.unwritten_bytes += count * len(heads[0]) + sum(map(len, rests))
+        consumer.held += count
+        queue.acquired += count
+        time_us = self._scribe.time_us
+        queue.tally.in_queue.add((time_us - run.posted_us) / 1e6, count)
+        consumer.acquired(run, time_us)
+        self._count_volatile(_ACQUIRED, queue, count)
+        self._life.touch(consumer.link.session.connection)
+        return count
+
     def record(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """Record what this consumer was given; if its link is pre-settled, it is sent once that is synced."""
         if messages:
@@ -167,9 +199,12 @@ class Sending:
         if durable:
             scribe.events(event, queue, durable, scribe.actor_number(consumer))
         if len(durable) < len(messages):
-            queue.counts[event] += len(messages) - len(durable)
-            scribe.count_volatile(queue, event, len(messages) - len(durable))
+            self._count_volatile(event, queue, len(messages) - len(durable))
         return durable
+
+    def _count_volatile(self, event: int, queue: Queue, count: int) -> None:
+        queue.counts[event] += count
+        self._scribe.count_volatile(queue, event, count)
 
     def _consume(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """CONSUME, for each: recorded, and sent once that is synced."""

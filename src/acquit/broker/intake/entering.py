@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.life import Life
+    from acquit.broker.message_run import MessageRun
     from acquit.broker.nodes.node import Queue
 
 _PENDING = NodeState.PENDING
@@ -192,6 +193,16 @@ class Entering:
             queue.pending += len(messages)
         else:
             self._offer(queue, messages)
+
+    def enter_run(self, run: MessageRun) -> None:
+        """Put volatile messages that came together into their queue, where nobody browses."""
+        queue, count = whole(run.queue), run.count
+        queue.counts[_POSTED] += count
+        queue.bytes += run.payload_bytes
+        self._memory.enter_all(queue, count, run.payload_bytes, bodies=True)
+        self._scribe.count_volatile(queue, _POSTED, count)
+        queue.backlog.extend_run(run)
+        self._life.dirty[queue] = None
 
     def group_synced(self, queue: Queue, messages: list[Message]) -> None:
         """Make a durable group available: its records are on the disk."""

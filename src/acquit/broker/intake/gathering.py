@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from acquit.broker.links.endpoints import Producer
-from acquit.protocol.events import DeliveriesReceived, Event
+from acquit.protocol.events import DeliveriesReceived, Event, RunReceived
 
 if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
@@ -22,9 +22,9 @@ def gather(events: Iterable[Event]) -> list[Event]:
     """Return the events with the deliveries to each queue in one, as far as they are of one link, and nothing but plain
     deliveries to queues is between them."""
     gathered: list[Event] = []
-    latest: dict[Queue, DeliveriesReceived] = {}
+    latest: dict[Queue, int] = {}
     for event in events:
-        if isinstance(event, DeliveriesReceived):
+        if isinstance(event, DeliveriesReceived | RunReceived):
             producer = event.link.context
             if (
                 isinstance(producer, Producer)
@@ -33,11 +33,18 @@ def gather(events: Iterable[Event]) -> list[Event]:
                 and producer.mark is None
                 and not event.link.stateful
             ):
-                before = latest.get(producer.queue)
-                if before is not None and before.link is event.link:
-                    before.deliveries += event.deliveries
+                at = latest.get(producer.queue)
+                before = None if at is None else gathered[at]
+                if (
+                    at is not None
+                    and isinstance(before, DeliveriesReceived | RunReceived)
+                    and before.link is event.link
+                ):
+                    if isinstance(before, RunReceived):
+                        gathered[at] = before = DeliveriesReceived(event.link, list(before.run.deliveries))
+                    before.deliveries += event.run.deliveries if isinstance(event, RunReceived) else event.deliveries
                     continue
-                latest[producer.queue] = event
+                latest[producer.queue] = len(gathered)
                 gathered.append(event)
                 continue
         if latest:

@@ -31,6 +31,7 @@ from acquit.broker.intake.shaping import (
 )
 from acquit.broker.links.endpoints import takes_rejected
 from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
+from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from acquit.broker.options.limits import ConnectionLimits
     from acquit.broker.transact.transaction import Transaction
     from acquit.broker.transact.transactions import Transactions
-    from acquit.protocol.delivery import Delivery, Outcome
+    from acquit.protocol.delivery import Delivery, Outcome, ReceivedRun
     from acquit.protocol.numbered import Place
     from acquit.protocol.session import Session
 
@@ -216,6 +217,58 @@ class Poster:
         if refused:
             self._refuse(producer, refused, full(queue, disk=scribe.journal.full))
 
+    def receive_run(self, producer: Producer, run: ReceivedRun) -> None:
+        """Deliveries of one link that came together: as one, if they are volatile, alike, and there is room for all."""
+        entering = self._runs_of(producer, run) if run.whole else []
+        if not entering:
+            producer.link.takes_runs = False  # until `receive` finds that they would have been such
+            self.receive(producer, run.deliveries)
+            return
+        for messages in entering:
+            self._entering.enter_run(messages)
+        producer.link.session.settle_run(run, ACCEPTED)
+        self._learn_size(producer, entering[0].payload_bytes // entering[0].count, durable=False)
+
+    def _runs_of(self, producer: Producer, run: ReceivedRun) -> list[MessageRun]:
+        """What deliveries that came together are in each queue; nothing where one of them must be looked at by itself."""
+        template, queues = producer.templates.latest, self._queues_of_runs(producer)
+        payloads = run.payloads
+        if template is None or not queues or run.message_format or not all(map(template.fits, payloads)):
+            return []
+        sizes = list(map(len, payloads))
+        count, payload_bytes, size_max = len(sizes), sum(sizes), max(sizes)
+        cost = payload_bytes + count * OVERHEAD_BYTES
+        for queue in queues:
+            room = Room(queue, self._memory)
+            if room.messages < count or min(room.bytes, room.volatile) < cost:
+                return []
+        if self._memory.left < cost * len(queues):
+            return []
+        time_us = self._scribe.time_us
+        try:
+            first = self._scribe.sequences.take_all(count * len(queues), time_us)
+        except StoreFull:
+            return []
+        return [
+            MessageRun(queue, first + at * count, template, payloads, payload_bytes, size_max, time_us)
+            for at, queue in enumerate(queues)
+        ]
+
+    def _queues_of_runs(self, producer: Producer) -> list[Queue]:
+        """The queues that a link's messages enter as runs, if they are like the latest; none where they do not."""
+        template = producer.templates.latest
+        if template is None or template.durable or template.marked or producer.link.stateful:
+            return []
+        if producer.resumable is not None or producer.mark is not None:
+            return []
+        if producer.topic is not None:
+            queues = self._nodes.plain_routes(producer.topic)
+            if any(queue.subscription is not None and queue.subscription.filtered for queue in queues):
+                return []
+        else:
+            queues = [] if producer.queue is None else [producer.queue]
+        return queues if all(queue.plain and not queue.browsers and queue.values is None for queue in queues) else []
+
     def _enter_group(
         self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int
     ) -> None:
@@ -244,8 +297,16 @@ class Poster:
             self._scribe.when_synced(self._synced, pending, producer.link.session, deliveries)
         else:
             producer.link.session.settle_all(deliveries, ACCEPTED)
+            template = producer.templates.latest
+            if template is not None and template.fits(deliveries[0].payload):  # so all of them may be alike
+                producer.link.takes_runs = bool(self._queues_of_runs(producer))
+        self._learn_size(producer, payload_bytes // len(deliveries), durable=durable)
+
+    @staticmethod
+    def _learn_size(producer: Producer, average_bytes: int, *, durable: bool) -> None:
+        """Learn what its messages are like, which its credit goes by."""
         producer.volatile = not durable
-        producer.average_bytes += (payload_bytes // len(deliveries) - producer.average_bytes) // 4
+        producer.average_bytes += (average_bytes - producer.average_bytes) // 4
 
     def _receive_for_topic(
         self, producer: Producer, topic: Topic, routes: list[Queue], deliveries: Iterable[Delivery]
@@ -340,8 +401,7 @@ class Poster:
                 delivery.link.session.settle_all([delivery], Released())
                 return
             if posted.queues:
-                producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
-                producer.volatile = not posted.durable
+                self._learn_size(producer, len(delivery.payload), durable=posted.durable)
             if producer.resumable is not None:
                 self._remember(producer.resumable, [delivery], durable=posted.durable)
             self._accept(delivery, durable=posted.durable)

@@ -469,7 +469,9 @@ class Template:
         "_message_id",
         "_meta",
         "_pack",
+        "_pack_transferred",
         "_to",
+        "_transferred",
         "body_head",
         "durable",
         "group_at",
@@ -517,6 +519,9 @@ class Template:
         self.wide = (body_head or octets)[-1] in _WIDE
         self.head = posting.head
         self._pack = Struct(f">{len(posting.head)}sQ{len(_BEFORE_POSTED_AT)}sq").pack
+        self._transferred = transfer_header(posting.durable, posting.priority, True, 0, None) + posting.head
+        """The head behind the header that the first consumer sees."""
+        self._pack_transferred = Struct(f">{len(self._transferred)}sQ{len(_BEFORE_POSTED_AT)}sq").pack
         self._bounds = posting.sections.bounds[:BODY]
         self._body_code = posting.sections.body_code
         self._message_id = posting.message_id
@@ -613,6 +618,12 @@ class Template:
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """`Posting.body` of a message that fits."""
         return self._pack(self.head, sequence, _BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
+
+    def heads(self, first: int, count: int, posted_ms: int) -> list[bytes]:
+        """Return what is transferred of so many messages, to their first consumers, before the octets from `rest_at`
+        on."""
+        pack, head = self._pack_transferred, self._transferred
+        return [pack(head, sequence, _BEFORE_POSTED_AT, posted_ms) for sequence in range(first, first + count)]
 
 
 def learn_template(posting: Posting) -> Template | None:

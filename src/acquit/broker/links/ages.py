@@ -35,9 +35,9 @@ class Ages:
         """Note how far the sessions are, those that wait for an outcome."""
         before, self._notes = self._notes, {}
         for session in sessions:
-            if not session.outgoing:
+            oldest, reached = session.oldest_outgoing, session.next_delivery_id
+            if oldest is None:
                 continue
-            oldest, reached = next(iter(session.outgoing)), session.next_delivery_id
             notes = [note for note in before.get(session, ()) if distance(oldest, note[0]) > 0]
             if not notes or notes[-1][0] != reached:
                 notes.append((reached, time_us))
@@ -60,7 +60,11 @@ class Ages:
     def oldest_ms(self, sessions: Iterable[Session], time_us: int) -> int:
         """Return the age of the oldest delivery that waits for an outcome; 0 for none."""
         return max(
-            (self.age_ms(session, next(iter(session.outgoing)), time_us) for session in sessions if session.outgoing),
+            (
+                self.age_ms(session, oldest, time_us)
+                for session in sessions
+                if (oldest := session.oldest_outgoing) is not None
+            ),
             default=0,
         )
 

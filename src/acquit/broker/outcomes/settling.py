@@ -22,7 +22,7 @@ from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.intake.shaping import merge_annotations
 from acquit.broker.life import EXCLUDED_MAX, Account
 from acquit.broker.links.endpoints import verdict_of
-from acquit.broker.message import COPY, DURABLE, Message
+from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.nodes.node import whole
 from acquit.broker.queue import (
     ENDINGS,
@@ -55,6 +55,8 @@ from acquit.protocol.definitions import (
 if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.links.terminus import SourceTerminus
+    from acquit.broker.message import QueueBase
+    from acquit.broker.message_run import MessageRun
     from acquit.broker.outcomes.letters import Letters
     from acquit.protocol.delivery import Delivery, DeliveryState
 
@@ -122,6 +124,20 @@ class Settling:
             self._decide(consumer, deliveries, state, Ending.SETTLED, answer=not settled)
         elif isinstance(state, Received) and (locks := whole(consumer.queue).locks) is not None:
             locks.renew(deliveries, self._scribe.time_us // 1000)
+        self._may_have_more(consumer)
+
+    def run_accepted(self, run: MessageRun) -> None:
+        """*Accepted*, of all messages of a run, whose receiver has settled them."""
+        consumer, queue, count = run.holder, run.queue, run.count
+        assert isinstance(consumer, Consumer)  # nobody else holds runs
+        run.holder = None
+        self._memory.leave_all(queue, count, count, run.payload_bytes + count * OVERHEAD_BYTES)
+        self._count_accepted(consumer, count, run.payload_bytes)
+        self._count_volatile(queue, count)
+        self._may_have_more(consumer)
+
+    def _may_have_more(self, consumer: Consumer) -> None:
+        """It has settled something: where the policy limits what it holds, it may be given more."""
         if consumer.queue.policy.prefetch_max:
             consumer.stand_in_line()
             self._life.dirty[consumer.queue] = None
@@ -170,9 +186,7 @@ class Settling:
     def accept_recorded(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """ACCEPT, for which a commit has the events."""
         self._accept(consumer, deliveries, recorded=True)
-        if consumer.queue.policy.prefetch_max:
-            consumer.stand_in_line()
-            self._life.dirty[consumer.queue] = None
+        self._may_have_more(consumer)
 
     def lacking(self, outcomes: Iterable[tuple[Consumer, Message, DeliveryState | None]]) -> list[Message]:
         """The messages whose bodies must be read before these outcomes can be performed in one turn."""
@@ -255,21 +269,30 @@ class Settling:
             if message.expires_at_ms:
                 life.timers.forget(message)
         count = len(durable) + volatile
-        consumer.held -= count
-        queue.acquired -= count
-        queue.tally.ended[_ENDED_ACCEPTED] += count
-        if consumer.timed is not None and consumer.timed.holder is not consumer:
-            consumer.end_timing(self._scribe.time_us)
-        queue.bytes -= payload_bytes
+        self._count_accepted(consumer, count, payload_bytes)
         memory.leave_all(queue, count, bodies, held_bytes)
         if durable and recorded:
             queue.counts[_ACCEPTED] += len(durable)
         elif durable:
             self._scribe.events(_ACCEPTED, queue, durable, self._scribe.actor_number(consumer))
         if volatile:
-            queue.counts[_ACCEPTED] += volatile
-            self._scribe.count_volatile(queue, _ACCEPTED, volatile)
+            self._count_volatile(queue, volatile)
         return bool(durable)
+
+    def _count_accepted(self, consumer: Consumer, count: int, payload_bytes: int) -> None:
+        """Count so many messages as no longer held, nor in the queue."""
+        queue = consumer.queue
+        consumer.held -= count
+        queue.acquired -= count
+        queue.tally.ended[_ENDED_ACCEPTED] += count
+        if consumer.timed is not None and consumer.timed.holder is not consumer:
+            consumer.end_timing(self._scribe.time_us)
+        queue.bytes -= payload_bytes
+
+    def _count_volatile(self, queue: QueueBase, count: int) -> None:
+        """Count so many volatile messages as accepted."""
+        queue.counts[_ACCEPTED] += count
+        self._scribe.count_volatile(queue, _ACCEPTED, count)
 
     def _decide(
         self,

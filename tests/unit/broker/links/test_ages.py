@@ -16,6 +16,10 @@ class FakeSession(SimpleNamespace):
     outgoing: dict[int, object]
     next_delivery_id: int
 
+    @property
+    def oldest_outgoing(self) -> int | None:
+        return next(iter(self.outgoing), None)
+
 
 def session(next_delivery_id: int, *outgoing: int) -> FakeSession:
     return FakeSession(outgoing=dict.fromkeys(outgoing), next_delivery_id=next_delivery_id)

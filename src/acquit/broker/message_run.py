@@ -1,0 +1,135 @@
+"""A run of messages: what came in one piece and stays together, until somebody looks at one of them.
+
+Most volatile messages are posted, handed out and accepted together with their neighbours, and of none of them is
+anything said that is not said of all. Such a run is one object on all of its way: it has the payloads as they came, and
+a number for the first. It enters its queue, waits, is acquired and leaves by a few additions, whatever its length.
+Parts are split off at its front, as a consumer has credit for fewer, or accepts fewer.
+
+Nobody else need know of runs. A queue's `Backlog` lays out what waits in it as `Message` objects before it gives one to
+anybody, and the engine (`protocol.delivery.SentRun`) what is acquired: each message is then the object that it would
+have been, with the same sequence, state and holder (`MessageRun.each`). A run has its messages to itself until then, so
+none of them is ever two things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from acquit.broker.message import DISPATCHED, Holder, Message, QueueBase
+from acquit.broker.queue import NodeEvent, NodeState, step
+
+_POSTED = step(NodeState.NEW, NodeEvent.POST_VOLATILE).next
+_ACQUIRED = step(_POSTED, NodeEvent.ACQUIRE).next
+
+
+class Shape(Protocol):
+    """What the messages of a run have in common: `intake.shaping.Template`."""
+
+    rest_at: int
+    """Offset of what is transferred of a payload as it is."""
+    priority: int
+
+    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
+        """Return the body of a message, of which this is the payload."""
+        ...
+
+    def heads(self, first: int, count: int, posted_ms: int) -> list[bytes]:
+        """Return what is transferred to their first consumers before that rest: of so many messages, `first` being the
+        sequence of the first."""
+        ...
+
+
+class RunHolder(Holder, Protocol):
+    """The consumer that has a run acquired."""
+
+    def laid_out(self, run: MessageRun, messages: Sequence[Message]) -> None:
+        """Hold these messages in place of the run that they were."""
+
+
+class MessageRun:
+    """Volatile messages of one queue that were posted together and have consecutive sequences. `holder` is the consumer
+    that has acquired them; they are AVAILABLE while there is none."""
+
+    __slots__ = ("first", "holder", "payload_bytes", "payloads", "posted_us", "queue", "shape", "size_max")
+
+    def __init__(
+        self,
+        queue: QueueBase,
+        first: int,
+        shape: Shape,
+        payloads: Sequence[bytes],
+        payload_bytes: int,
+        size_max: int,
+        posted_us: int,
+    ) -> None:
+        self.queue = queue
+        self.first = first
+        """Sequence of the first."""
+        self.shape = shape
+        self.payloads = payloads
+        """As they were posted."""
+        self.payload_bytes = payload_bytes
+        self.size_max = size_max
+        """No payload is larger."""
+        self.posted_us = posted_us
+        self.holder: RunHolder | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return len(self.payloads)
+
+    @property
+    def priority(self) -> int:
+        """Priority of each."""
+        return self.shape.priority
+
+    def heads(self) -> list[bytes]:
+        """Return what is transferred of each before `rests`."""
+        return self.shape.heads(self.first, len(self.payloads), self.posted_us // 1000)
+
+    def rests(self) -> list[bytes]:
+        """Return what is transferred of each as it was posted."""
+        rest_at = self.shape.rest_at
+        return [payload[rest_at:] for payload in self.payloads]
+
+    def split(self, count: int) -> MessageRun:
+        """Return the first of them, so many, which are here no more."""
+        payloads = self.payloads[:count]
+        payload_bytes = sum(map(len, payloads))
+        front = MessageRun(self.queue, self.first, self.shape, payloads, payload_bytes, self.size_max, self.posted_us)
+        front.holder = self.holder
+        self.first += count
+        self.payloads = self.payloads[count:]
+        self.payload_bytes -= payload_bytes
+        return front
+
+    def each(self) -> list[Message]:
+        """Return the messages, which are objects of their own from now on: nobody uses the run afterwards."""
+        queue, holder, posted_us = self.queue, self.holder, self.posted_us
+        state, flags = (_POSTED, 0) if holder is None else (_ACQUIRED, DISPATCHED)
+        body, priority, posted_ms = self.shape.body, self.shape.priority, posted_us // 1000
+        messages = [
+            Message(
+                sequence,
+                queue,
+                state,
+                body(payload, sequence, posted_ms),
+                len(payload) << 32,
+                flags,
+                priority,
+                posted_us,
+                0,
+                0,
+            )
+            for sequence, payload in enumerate(self.payloads, self.first)
+        ]
+        if holder is not None:
+            for message in messages:
+                message.holder = holder
+            holder.laid_out(self, messages)
+        return messages
+
+
+__all__ = ["MessageRun", "RunHolder", "Shape"]
