@@ -75,8 +75,9 @@ def test_the_backlog_is_a_sorted_list(story: list[tuple[str, int]]) -> None:
             model.append(one)
             backlog.add(one)
         elif name == "leave" and model:
-            model.pop(argument % len(model)).state = NodeState.ARCHIVED
-            backlog.left()
+            one = model.pop(argument % len(model))
+            one.state = NodeState.ARCHIVED
+            backlog.left(one)
         sort()
         assert backlog.count == len(model)
         assert list(backlog.next_messages()) == model

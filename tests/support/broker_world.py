@@ -20,6 +20,7 @@ from acquit.broker.core import Core
 from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.links.peers import Peer
 from acquit.broker.message import COPY, OBJECT_BYTES, PARKED_BYTES
+from acquit.broker.message_run import MessageRun
 from acquit.broker.options import BrokerOptions
 from acquit.broker.queue import NodeState
 from acquit.errors import StoreFull
@@ -491,12 +492,15 @@ class World:
 
 def places(backlog: Backlog) -> list[int]:
     """The sequences of all that wait in a backlog, in no order; nothing is made an object for that."""
-    parts = [part for lane in backlog._lanes for part in (lane.line, *lane.blocks, lane.tail)]
-    parts += [[message for _, message in lane.returned] for lane in backlog._lanes]
+    parts = [part for lane in backlog._laid_out for part in (lane.line, *lane.blocks, lane.tail)]
+    parts += [[message for _, message in lane.returned] for lane in backlog._laid_out]
+    parts += [part for part in backlog._parts if isinstance(part, list)]
     objects = [one for part in parts if not isinstance(part, array) for one in part]
     found = [one.sequence for one in objects if one.state is NodeState.AVAILABLE]
     blocks = [part for part in parts if isinstance(part, array)]
     assert not blocks or backlog._parking is not None
+    runs = [part for part in backlog._parts if isinstance(part, MessageRun)]
+    found += [run.first + at for run in runs for at in range(run.count)]
     return found + [one for block in blocks for one in block if backlog._parking and backlog._parking.waits(one)]
 
 

@@ -545,12 +545,14 @@ class SessionDeliveries:
         if state is None and not settled:
             return  # nothing is said
         if settled and role and self._sent_runs and state.__class__ is Accepted:
-            heard = self._hear_runs(first, count)
-            first, count = (first + heard) & MASK, count - heard
+            before = max(0, distance(first, self._sent_runs[0].first_id))
+            heard = self._hear_runs((first + before) & MASK, count - before) if before < count else 0
+            if before + heard == count:
+                count, last = before, (first + before - 1) & MASK
             if not count:
                 return
         # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
-        unsettled = self.outgoing if role else self.incoming
+        unsettled = self._listed(role, last)
         said_of = count
         if count > _WIDE:
             if not unsettled:
@@ -602,7 +604,7 @@ class SessionDeliveries:
         cost = ACCEPTED_COST if state.__class__ is Accepted else DELIVERY_COST
         ids = ids[: 1 + max(0, turn.left) // cost]
         turn.left -= cost * len(ids)
-        unsettled = self.map_of(Role(1 - role))
+        unsettled = self._listed(role, ids[-1] & MASK) if ids else {}
         found = [delivery for id_ in ids if (delivery := unsettled.get(id_ & MASK)) is not None]
         if len(found) < len(ids):
             self._missed(role, state)
@@ -613,6 +615,12 @@ class SessionDeliveries:
                 input_ = Input.RECV_OUTCOME if is_outcome(state) else Input.RECV_STATE
             self._hear(found, input_, state, unsettled, SENDER_STEPS if role else RECEIVER_STEPS)
         return len(ids)
+
+    def _listed(self, role: Role, last: int) -> dict[int, Delivery]:
+        """The map of what the peer in this role speaks of, if it speaks of none behind `last`."""
+        if role and self._sent_runs and distance(last, self._sent_runs[0].first_id) > 0:
+            return self._outgoing  # without what was sent together after that
+        return self.outgoing if role else self.incoming
 
     def _missed(self, role: Role, state: DeliveryState | None) -> None:
         """Some of what the peer speaks of is not there: that matters to who retires messages in a transaction."""

@@ -12,8 +12,9 @@ A lane that is *deep* has more behind the deque: *blocks* of messages, which are
 
 As the line runs out, the next block comes to its end; as the blocks have run out, the tail.
 
-What is posted in a run (`broker.message_run`) stays one as long as nobody looks at anything but the next of them: runs
-wait before the lanes, while nothing waits in these, and are laid out there otherwise.
+What is posted in a run (`broker.message_run`) waits behind the lanes, in *parts*: of one priority, in order, each a run
+or, where others were posted between runs, a list. They are laid out in the lanes from their front, as far as somebody
+wants to see single messages, and altogether where one is to be put between them.
 
 Messages that expired or were purged stay where they are and are passed over when their turn comes (their state is no
 longer AVAILABLE, or nothing is known of them any more); when there are more of them than of the others, the lane is
@@ -82,70 +83,118 @@ def _last(block: array[int] | list[Message]) -> int:
 class Backlog:
     """The available messages of one queue. `count` is how many there are."""
 
-    __slots__ = ("_absent", "_laid_out", "_parking", "_runs", "_swept", "count")
+    __slots__ = ("_absent", "_in_parts", "_laid_out", "_last", "_parking", "_parts", "_priority", "_swept", "count")
 
     def __init__(self, parking: Parking | None = None) -> None:
         """`parking`: where messages are parked; None: nowhere."""
         self.count = 0
         self._laid_out: list[_Lane] = []
-        self._runs: deque[MessageRun] = deque()  # nothing waits in the lanes while there are any
+        self._parts: deque[MessageRun | list[Message]] = deque()  # behind all that is in the lanes
+        self._in_parts = 0  # available messages in these
+        self._priority = 0  # of all of them
+        self._last = 0  # the sequence of the last of them
         self._absent = 0  # messages in lanes that are not AVAILABLE any more
         self._swept = 0  # those of them that the last sweep left: they are parked, behind others that wait
         self._parking = parking
 
-    @property
-    def _lanes(self) -> list[_Lane]:
-        """The lanes, the highest priority first. What came in runs is laid out there as soon as anybody looks."""
-        if self._runs:
-            runs, self._runs = self._runs, deque()
-            self.count -= sum([run.count for run in runs])
-            for run in runs:
-                self.extend(run.each())
-        return self._laid_out
-
-    # -- runs ---------------------------------------------------------------------------------------------------------
-
-    def extend_run(self, run: MessageRun) -> None:
-        """`extend` with what came together, which stays so if nothing else waits than such runs of its priority."""
-        if self._runs[-1].priority != run.priority if self._runs else self.count:
-            self.extend(run.each())
-        else:
-            self._runs.append(run)
-            self.count += run.count
-
-    def next_run(self) -> MessageRun | None:
-        """The run whose messages are the next; it stays where it is. None where the next is none of a run."""
-        return self._runs[0] if self._runs else None
-
-    def take_run(self, limit: int) -> MessageRun:
-        """The first of `next_run`, at most `limit`, no longer counted; they are the caller's now."""
-        run = self._runs[0]
-        run = self._runs.popleft() if run.count <= limit else run.split(limit)
-        self.count -= run.count
-        return run
-
-    # -- messages -----------------------------------------------------------------------------------------------------
-
     def add(self, message: Message) -> None:
         """A message is available: put it in its place."""
-        self.count += 1
-        lane = self._lane(message.priority)
-        if lane.last > message.sequence:
-            heappush(lane.returned, (message.sequence, message))
-        else:
-            self._end(lane).append(message)
+        self.extend([message])
 
     def extend(self, messages: list[Message]) -> None:
         """`add` for many that are in order."""
-        first = messages[0]
-        lane = self._lane(first.priority)
-        mixed = any(message.priority != first.priority for message in messages)
-        if mixed or lane.last > first.sequence:
+        first, last = messages[0], messages[-1]
+        if len(messages) > 1 and any(message.priority != first.priority for message in messages):
             for message in messages:
-                self.add(message)
-            return
+                self.extend([message])
+        elif not self._parts or self._is_before(first.priority, last.sequence):
+            self._put(messages)
+        elif first.priority == self._priority and first.sequence > self._last:
+            self._parts.append(messages.copy())
+            self._count_part(len(messages), last.sequence)
+        else:
+            self.lay_out()
+            self._put(messages)
+
+    def extend_run(self, run: MessageRun) -> None:
+        """`extend` with what came together, and is newer than all that was posted: it stays a run if nothing that waits
+        is to come after it."""
+        if self._parts:
+            other = run.priority != self._priority
+        else:
+            other = bool(self._laid_out) and self._laid_out[-1].priority < run.priority
+            self._priority = run.priority
+        if other:
+            self.extend(run.each())
+        else:
+            self._parts.append(run)
+            self._count_part(run.count, run.first + run.count - 1)
+
+    @property
+    def laid_out(self) -> int:
+        """Messages that wait in lanes, and so are before all that wait in parts."""
+        return self.count - self._in_parts
+
+    # -- what comes in runs -------------------------------------------------------------------------------------------
+
+    def next_run(self) -> MessageRun | None:
+        """The run whose messages are the next; it stays where it is. None where the next is none of a run."""
+        part = self._parts[0] if self._parts and self.count == self._in_parts else None
+        return part if isinstance(part, MessageRun) else None
+
+    def take_run(self, limit: int) -> MessageRun:
+        """The first of `next_run`, at most `limit`, no longer counted; they are the caller's now."""
+        run = self._parts[0]
+        assert isinstance(run, MessageRun)
+        if run.count > limit:
+            run = run.split(limit)
+        else:
+            self._parts.popleft()
+        self._in_parts -= run.count
+        self.count -= run.count
+        return run
+
+    def lay_out(self, least: int | None = None) -> None:
+        """Put what waits in parts into the lanes, so that so many are there, if there are; None: all of it."""
+        while self._parts and (least is None or self.laid_out < least):
+            part = self._parts.popleft()
+            messages = part.each() if isinstance(part, MessageRun) else _waiting(part)
+            self._in_parts -= len(messages)
+            self.count -= len(messages)
+            if messages:
+                self._put(messages)
+
+    @property
+    def _lanes(self) -> list[_Lane]:
+        """The lanes, the highest priority first, with all that waits in them."""
+        self.lay_out()
+        return self._laid_out
+
+    def _count_part(self, count: int, last: int) -> None:
+        self.count += count
+        self._in_parts += count
+        self._last = last
+
+    def _is_before(self, priority: int, sequence: int) -> bool:
+        """Return whether a message is to come before all that waits in parts."""
+        part = self._parts[0]
+        first = part.first if isinstance(part, MessageRun) else part[0].sequence
+        return priority > self._priority or (priority == self._priority and sequence < first)
+
+    def _put(self, messages: list[Message]) -> None:
+        """Put messages of one priority, in order, into their lane."""
         self.count += len(messages)
-        self._end(lane).extend(messages)
+        lane = self._lane(messages[0].priority)
+        if lane.last < messages[0].sequence:
+            self._end(lane).extend(messages)
+            return
+        for message in messages:
+            if lane.last > message.sequence:
+                heappush(lane.returned, (message.sequence, message))
+            else:
+                self._end(lane).append(message)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     def restore(self, priority: int, sequences: array[int]) -> None:
         """Put messages in their places that are parked already, in order, before any other."""
@@ -159,7 +208,8 @@ class Backlog:
     def take(self, limit: int) -> list[Message]:
         """The next messages, at most `limit`, no longer counted; they are the caller's now."""
         taken: list[Message] = []
-        for lane in self._lanes:
+        self.lay_out(limit)
+        for lane in self._laid_out:
             line, returned = lane.line, lane.returned
             while len(taken) < limit and (line or self._refill(lane) or returned):
                 if returned and (not line or returned[0][0] < line[0].sequence):
@@ -187,7 +237,8 @@ class Backlog:
 
     def peek(self) -> Message | None:
         """The next message, which stays where it is; None for none."""
-        for lane in self._lanes:
+        self.lay_out(1)
+        for lane in self._laid_out:
             line, returned = lane.line, lane.returned
             while line or self._refill(lane) or returned:
                 if returned and (not line or returned[0][0] < line[0].sequence):
@@ -206,7 +257,8 @@ class Backlog:
     def oldest(self) -> Message | None:
         """The message with the lowest sequence, whatever its priority; it stays where it is. None for none."""
         first: Message | None = None
-        for lane in self._lanes:
+        self.lay_out(1)
+        for lane in self._laid_out:
             line, returned = lane.line, lane.returned
             while (line or self._refill(lane)) and line[0].state is not _AVAILABLE:
                 line.popleft()
@@ -222,15 +274,16 @@ class Backlog:
 
     def oldest_us(self) -> int | None:
         """The time when the message was posted that `oldest` gives; nothing is made an object for it."""
-        if self._runs:
-            return self._runs[0].posted_us
         first: tuple[int, int] | None = None
-        for lane in self._lanes:
+        for lane in self._laid_out:
             self._pass_returned(lane)
             heads = [(sequence, message.posted_us) for sequence, message in lane.returned[:1]]
             if (head := self._head_of(lane)) is not None:
                 heads.append(head)
             first = min(heads if first is None else [first, *heads], default=None)
+        part = self._parts[0] if self._parts else None
+        if isinstance(part, MessageRun) and (first is None or part.first < first[0]):
+            return part.posted_us
         return None if first is None else first[1]
 
     def _pass_returned(self, lane: _Lane) -> None:
@@ -253,11 +306,14 @@ class Backlog:
                         return message.sequence, message.posted_us
         return None
 
-    def left(self, count: int = 1) -> None:
-        """Count so many messages in it as no longer available; they stay in place until they are passed or swept."""
-        self.count -= count
-        self._absent += count
-        if not self.count:
+    def left(self, message: Message) -> None:
+        """A message in it is no longer available; it stays in its place until it is passed or swept."""
+        self.count -= 1
+        if self._parts and not self._is_before(message.priority, message.sequence):
+            self._in_parts -= 1
+            return
+        self._absent += 1
+        if self.count == self._in_parts:
             self._laid_out = []
             self._absent = self._swept = 0
         elif self._absent > self._swept + _SWEEP_MIN and self._absent > self._swept + self.count:
@@ -265,22 +321,24 @@ class Backlog:
 
     def next_messages(self, limit: int | None = None) -> Iterator[Message]:
         """Return what `take` would give, in order, without taking it. Nothing may be added meanwhile."""
-        waiting = (message for lane in self._lanes for message in self._in_order(lane, limit))
+        self.lay_out(limit)
+        waiting = (message for lane in self._laid_out for message in self._in_order(lane, limit))
         return islice((message for message in waiting if message.state is _AVAILABLE), limit)
 
     def coming(self, limit: int) -> Iterator[Message]:
         """`next_messages` whose turn is near: those that are parked come to the line, and are objects from now on."""
         left = limit
-        for lane in self._lanes:
+        self.lay_out(limit)
+        for lane in self._laid_out:
             if left > 0:
                 self._refill(lane, left)
                 left -= len(lane.line)
         return self.next_messages(limit)
 
     def objects(self) -> Iterator[Message | None]:
-        """Return those that are not parked, in order but for what returned, and None in the place of each that is.
-        Nothing may be added meanwhile."""
-        for lane in self._lanes:
+        """Return those that are not parked, nor in runs, in order but for what returned, and None in the place of each
+        that is parked. Nothing may be added meanwhile."""
+        for lane in self._laid_out:
             yield from lane.line
             for block in lane.blocks:
                 if isinstance(block, list):
@@ -291,6 +349,9 @@ class Backlog:
             yield from lane.tail
             for _, message in lane.returned:
                 yield message
+        for part in self._parts:
+            if isinstance(part, list):
+                yield from part
 
     def remembered(self, chosen: Callable[[int], bool] | None = None) -> Iterator[Message]:
         """Return what is in it now, in order, whatever becomes of it while the caller goes through it; of that, what is
@@ -396,7 +457,7 @@ class Backlog:
 
     def _sweep(self) -> None:
         before = after = 0
-        for lane in self._lanes:
+        for lane in self._laid_out:
             before += _objects(lane)
             lane.line = deque(_waiting(lane.line))
             blocks = (_waiting(block) if isinstance(block, list) else block for block in lane.blocks)
@@ -408,7 +469,7 @@ class Backlog:
             lane.returned = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
             heapify(lane.returned)
             after += _objects(lane)
-        self._laid_out = [lane for lane in self._lanes if lane.line or lane.deep or lane.returned]
+        self._laid_out = [lane for lane in self._laid_out if lane.line or lane.deep or lane.returned]
         self._absent -= before - after
         self._swept = self._absent
 
@@ -419,7 +480,7 @@ class Backlog:
         return any(map(self._parking.waits, block))
 
     def _lane(self, priority: int) -> _Lane:
-        lanes = self._lanes
+        lanes = self._laid_out
         for index, lane in enumerate(lanes):
             if lane.priority == priority:
                 return lane

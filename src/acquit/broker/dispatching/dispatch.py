@@ -168,7 +168,7 @@ class Dispatch:
         run = queue.backlog.next_run()
         if run is not None and not queue.delayed and self._sending.takes_run(consumer, run, min(limit, run.count)):
             return self._sending.hand_run(queue, consumer, queue.backlog.take_run(limit))
-        taken = queue.backlog.take(limit)
+        taken = queue.backlog.take(min(limit, queue.backlog.laid_out or limit))  # runs behind them stay runs
         if queue.delayed:
             taken = _before_barrier(queue, taken)
         messages = self._usable(queue, consumer, taken)

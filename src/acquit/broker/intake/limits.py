@@ -164,6 +164,7 @@ class Limits:
     def policy_changed(self, queue: Queue) -> None:
         """The queue has another policy, or was just recovered: keep to it from the next turn on."""
         if queue.values is not None:
+            queue.backlog.lay_out()
             waiting = (*queue.backlog.objects(), *queue.aside)  # of what is parked nobody has asked for the value
             queue.values.arrived = sorted(
                 (message for message in waiting if message is not None), key=lambda message: message.sequence

@@ -230,7 +230,7 @@ class Poster:
         self._learn_size(producer, entering[0].payload_bytes // entering[0].count, durable=False)
 
     def _runs_of(self, producer: Producer, run: ReceivedRun) -> list[MessageRun]:
-        """What deliveries that came together are in each queue; nothing where one of them must be looked at by itself."""
+        """What came together is in each of its queues; nothing where one of it must be looked at by itself."""
         template, queues = producer.templates.latest, self._queues_of_runs(producer)
         payloads = run.payloads
         if template is None or not queues or run.message_format or not all(map(template.fits, payloads)):

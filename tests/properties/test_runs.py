@@ -1,0 +1,327 @@
+"""Messages that go through the broker as runs become what they become one by one, whatever happens to some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from acquit.broker.dispatching.backlog import Backlog
+from acquit.broker.intake.posting import Poster
+from acquit.broker.intake.shaping import learn_template, read_posting
+from acquit.broker.message import Message as Held
+from acquit.broker.message_run import MessageRun
+from acquit.broker.nodes.node import Queue
+from acquit.broker.options import AddressPolicy, AddressRule, BrokerOptions
+from acquit.broker.queue import NodeState
+from acquit.protocol.definitions import Accepted, DeliveryState, Modified, Rejected, Released
+from acquit.protocol.link import ReceivingLink, SendingLink
+from acquit.protocol.message import Message
+from tests.support.broker_world import Client, World
+
+OPTIONS = BrokerOptions(
+    address=(
+        AddressRule("few", {"prefetch_max": 3}),
+        AddressRule("small", {"messages_max": 9, "full_policy": "reject"}),
+        AddressRule("locked", {"lock_duration_ms": 500}),
+        AddressRule("ring", {"ring_size": 6}),
+        AddressRule("tried", {"max_delivery_attempts": 2}),
+    )
+)
+ADDRESSES = ["q", "q", "q", "few", "small", "locked", "ring", "tried", "topic"]
+KINDS: dict[str, Callable[[bytes], Message]] = {
+    "volatile": partial(Message, durable=False),
+    "durable": partial(Message, durable=True),
+    "urgent": partial(Message, durable=False, priority=9),
+    "slow": partial(Message, durable=False, priority=1),
+    "passing": partial(Message, durable=False, ttl_ms=300),
+    "large": lambda body: Message(body * 40, durable=False),
+    "grouped": partial(Message, durable=False, group_id="g"),
+}
+OUTCOMES: dict[str, DeliveryState | None] = {
+    "accept": Accepted(),
+    "release": Released(),
+    "fail": Modified(delivery_failed=True),
+    "reject": Rejected(),
+    "settle": None,
+}
+
+counts = st.integers(1, 8)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("post"), st.sampled_from(["volatile"] * 6 + list(KINDS)), counts),
+        st.tuples(st.just("post"), st.just("volatile"), counts),
+        st.tuples(st.just("grant"), st.just(""), counts),
+        st.tuples(st.just("first"), st.sampled_from(["accept"] * 4 + list(OUTCOMES)), counts),
+        st.tuples(st.just("one"), st.sampled_from(list(OUTCOMES)), counts),
+        st.tuples(st.just("settled"), st.just(""), counts),
+        st.tuples(
+            st.sampled_from(["lose", "detach", "browse", "purge", "pass time", "drain", "together", "lose sender"]),
+            st.just(""),
+            counts,
+        ),
+        st.tuples(st.just("receiver"), st.sampled_from(["", "", "presettled", "second", "selector", "tight"]), counts),
+    ),
+    min_size=8,
+    max_size=40,
+)
+Story = list[tuple[str, str, int]]
+POSTED: Story = [("post", "volatile", 1), ("post", "volatile", 2), ("post", "volatile", 6)]
+
+
+class Play:
+    """A broker, with one who sends to an address and one who receives, and all that was seen."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.world = World(OPTIONS)
+        self.seen: list[object] = []
+        self.number = 0
+        self.runs = 0
+        self.receiving: Client | None = None
+        self.link: ReceivingLink | None = None
+        self.receiver("")
+        self.sending = self.world.client("sending")
+        self.sender: SendingLink = self.attach_sender()
+
+    def attach_sender(self) -> SendingLink:
+        return self.sending.publisher("t") if self.address == "topic" else self.sending.sender(self.address)
+
+    def receiver(self, kind: str) -> None:
+        if self.receiving is None:
+            self.receiving = self.world.client("receiving")
+        if self.link is not None:
+            self.receiving.detach(self.link)
+        options: dict[str, object] = {"presettled": True} if kind == "presettled" else {}
+        if self.address == "topic":
+            self.link = self.receiving.subscriber("t", "subscriber", durable=True, credit=2, **options)  # type: ignore[arg-type]
+            return
+        if kind == "second":
+            options["second"] = True
+        elif kind == "selector":
+            options["selector"] = "JMSPriority > 3"
+        elif kind == "tight":
+            options["max_message_size"] = 150
+        self.link = self.receiving.receiver(self.address, credit=2, **options)  # type: ignore[arg-type]
+
+    def play(self, story: Story) -> list[object]:
+        for verb, kind, count in [*POSTED, *story]:
+            self.step(verb, kind, count)
+            self.world.carry()
+            if count != 1 and verb != "together":
+                self.world.settle()
+            self.look()
+        self.world.settle()
+        self.world.check_journal()
+        self.look()
+        return self.seen
+
+    def step(self, verb: str, kind: str, count: int) -> None:
+        world, link, receiving = self.world, self.link, self.receiving
+        assert link is not None and receiving is not None
+        held = receiving.held(link)
+        match verb:
+            case "post":
+                for _ in range(count):
+                    if self.sender.sendable:
+                        self.number += 1
+                        self.sending.post(self.sender, KINDS[kind](b"%04d" % self.number))
+            case "grant":
+                link.grant(link.credit + count)
+            case "first" if held:
+                link.session.settle_all(held[:count], OUTCOMES[kind])
+            case "one" if held:
+                held[count % len(held)].settle(OUTCOMES[kind] or Accepted())
+            case "settled" if held:  # what each of them says goes by itself
+                for delivery in held[:count]:
+                    delivery.settle(Accepted())
+                    world.carry()
+            case "together":  # in one read: they are sent, and their link ends
+                for _ in range(count):
+                    if self.sender.sendable:
+                        self.number += 1
+                        self.sending.post(self.sender, KINDS["volatile"](b"%04d" % self.number))
+                self.sender.detach()
+                world.carry()
+                self.sender = self.attach_sender()
+            case "lose":
+                receiving.lose()
+                self.receiving = self.link = None
+                self.receiver("")
+            case "lose sender":
+                self.sending.lose()
+                self.sending = world.client("sending")
+                self.sender = self.attach_sender()
+            case "detach" | "receiver":
+                self.receiver(kind)
+            case "browse" if self.address != "topic":
+                browser = receiving.receiver(self.address, f"browser{self.number}", credit=count, browse=True)
+                world.carry()
+                self.seen.append(receiving.bodies(browser))
+                receiving.detach(browser)
+            case "purge" if self.address != "topic":
+                world.purge(self.address)
+            case "pass time":
+                world.advance(100 * count)
+            case "drain":
+                link.drain_credit()
+            case _:
+                pass
+
+    def look(self) -> None:
+        """See what clients and accounts say."""
+        receiving, core = self.receiving, self.world.core
+        assert receiving is not None
+        topic = self.address == "topic"  # its copies have other sequences, queue by queue
+        for link, deliveries in receiving.received.items():
+            said = [(Message.decode(one.payload).body if topic else one.payload, one.phase) for one in deliveries]
+            self.seen.append((link.name, said, link.credit))
+        self.seen.append([str(self.sending.outcome(one)) for one in self.sending.answers])
+        for queue in core.queues.by_name.values():
+            self.runs += any(isinstance(part, MessageRun) for part in queue.backlog._parts)
+            accounts = queue.live, queue.bytes, queue.memory_bytes, queue.acquired, queue.backlog.count
+            self.seen.append((queue.name, *accounts, list(queue.counts), queue.tally.redelivered))
+            self.seen.append([(one.held, one.tag) for one in queue.consumers])
+        for client in self.world.clients:
+            for session in client.server.sessions:
+                links = [(link.name, link.unsettled_count, link.credit) for link in session.links]
+                self.seen.append((links, session.outgoing_count, session.oldest_outgoing, session.next_outgoing_id))
+        self.seen.append((core.life.memory.bytes, core.life.memory.object_bytes))
+
+
+def never(poster: Poster, producer: object) -> list[Queue]:
+    return []
+
+
+def both(address: str, story: Story) -> Play:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Poster, "_queues_of_runs", never)
+        expected = Play(address).play(story)
+    play = Play(address)
+    assert play.play(story) == expected
+    return play
+
+
+@pytest.mark.pure
+@pytest.mark.promise("order", "loss")
+@settings(max_examples=150)
+@example("q", [("first", "accept", 1), ("lose", "", 2)])
+@example("q", [("grant", "", 8), ("first", "accept", 3), ("one", "release", 2), ("first", "accept", 8)])
+@example("q", [("post", "durable", 1), ("post", "volatile", 3), ("grant", "", 8), ("grant", "", 8)])
+@example("q", [("browse", "", 3), ("grant", "", 8), ("settled", "", 8)])
+@example("topic", [("grant", "", 8), ("first", "accept", 3), ("lose", "", 2)])
+@given(st.sampled_from(ADDRESSES), steps)
+def test_a_run_is_its_messages(address: str, story: Story) -> None:
+    both(address, story)
+
+
+def test_messages_do_go_as_runs() -> None:
+    """Else the other tests here would compare one way with itself."""
+    assert both("q", []).runs
+    assert both("topic", []).runs
+
+
+# -- the backlog ------------------------------------------------------------------------------------------------------
+
+QUEUE = Queue(1, "q", "q", AddressPolicy(), auto_created=True)
+PAYLOADS = {priority: Message(b"x", durable=False, priority=priority).encode() for priority in (0, 4, 9)}
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["run", "run", "post"]), st.sampled_from([4, 4, 4, 9, 0]), st.integers(1, 5)),
+        st.tuples(
+            st.sampled_from(["take run", "take run", "take", "put back", "return", "leave", "late", "peek", "look"]),
+            st.just(0),
+            st.integers(1, 6),
+        ),
+    ),
+    min_size=15,
+    max_size=60,
+)
+
+
+class Waiting:
+    """A backlog beside a sorted list of priorities and sequences."""
+
+    def __init__(self) -> None:
+        self.backlog = Backlog()
+        self.model: list[tuple[int, int]] = []
+        self.taken: list[Held] = []
+        self.skipped: list[tuple[int, int]] = []
+        self.next = 1
+
+    def make(self, priority: int, sequence: int) -> Held:
+        return Held(sequence, QUEUE, NodeState.AVAILABLE, b"", 0, 0, priority, 0, 0, 0)
+
+    def move(self, name: str, priority: int, count: int) -> None:
+        backlog, model = self.backlog, self.model
+        sequences = range(self.next + 1, self.next + 1 + count)
+        match name:
+            case "run" | "post":
+                self.skipped.append((-priority, self.next))
+                self.next += count + 1
+                model += [(-priority, sequence) for sequence in sequences]
+                if name == "post":
+                    backlog.extend([self.make(priority, sequence) for sequence in sequences])
+                    return
+                template = learn_template(read_posting(PAYLOADS[priority]))
+                assert template is not None
+                payloads = [PAYLOADS[priority]] * count
+                backlog.extend_run(MessageRun(QUEUE, sequences[0], template, payloads, count, 1, 0))
+            case "late" if self.skipped:
+                place = self.skipped.pop(count % len(self.skipped))
+                model.append(place)
+                backlog.add(self.make(-place[0], place[1]))
+            case "take run":
+                if (run := backlog.next_run()) is not None:
+                    before = run.count
+                    run = backlog.take_run(count)
+                    assert run.count == min(before, count)
+                    self.took(run.each())
+            case "take" | "put back":
+                got = backlog.take(count)
+                assert len(got) == min(count, len(model))
+                if name == "put back":
+                    backlog.put_back(got)
+                else:
+                    self.took(got)
+            case "return" if self.taken:
+                one = self.taken.pop(count % len(self.taken))
+                one.state = NodeState.AVAILABLE
+                model.append((-one.priority, one.sequence))
+                backlog.add(one)
+            case "leave" if model:
+                one = list(backlog.next_messages())[count % len(model)]
+                model.remove((-one.priority, one.sequence))
+                one.state = NodeState.ARCHIVED
+                backlog.left(one)
+            case "peek":
+                found = backlog.peek()
+                assert (None if found is None else (-found.priority, found.sequence)) == min(model, default=None)
+            case "look":
+                seen = [(-one.priority, one.sequence) for one in backlog.next_messages(count)]
+                assert seen == sorted(model)[:count]
+            case _:
+                pass
+
+    def took(self, messages: list[Held]) -> None:
+        places = [(-one.priority, one.sequence) for one in messages]
+        assert places == sorted(self.model)[: len(places)]
+        for one, place in zip(messages, places, strict=True):
+            self.model.remove(place)
+            one.state = NodeState.ACQUIRED
+            self.taken.append(one)
+
+
+@pytest.mark.promise("order")
+@settings(max_examples=300)
+@given(moves)
+def test_a_backlog_with_runs_is_a_sorted_list(story: list[tuple[str, int, int]]) -> None:
+    waiting = Waiting()
+    for name, priority, count in story:
+        waiting.move(name, priority, count)
+        assert waiting.backlog.count == len(waiting.model)
+    waiting.took(waiting.backlog.take(1_000))
+    assert not waiting.model
