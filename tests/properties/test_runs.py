@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 
 import pytest
 from hypothesis import example, given, settings
@@ -29,9 +30,11 @@ OPTIONS = BrokerOptions(
         AddressRule("locked", {"lock_duration_ms": 500}),
         AddressRule("ring", {"ring_size": 6}),
         AddressRule("tried", {"max_delivery_attempts": 2}),
+        AddressRule("ordered", {"redelivery_delay_ms": 400, "redelivery_blocks": "queue"}),
+        AddressRule("latest", {"last_value": True, "last_value_key": "k"}),
     )
 )
-ADDRESSES = ["q", "q", "q", "few", "small", "locked", "ring", "tried", "topic"]
+ADDRESSES = ["q", "q", "q", "few", "small", "locked", "ring", "tried", "ordered", "latest", "topic"]
 KINDS: dict[str, Callable[[bytes], Message]] = {
     "volatile": partial(Message, durable=False),
     "durable": partial(Message, durable=True),
@@ -40,6 +43,7 @@ KINDS: dict[str, Callable[[bytes], Message]] = {
     "passing": partial(Message, durable=False, ttl_ms=300),
     "large": lambda body: Message(body * 40, durable=False),
     "grouped": partial(Message, durable=False, group_id="g"),
+    "valued": partial(Message, durable=False, application_properties={"k": "v"}),
 }
 OUTCOMES: dict[str, DeliveryState | None] = {
     "accept": Accepted(),
@@ -59,7 +63,9 @@ steps = st.lists(
         st.tuples(st.just("one"), st.sampled_from(list(OUTCOMES)), counts),
         st.tuples(st.just("settled"), st.just(""), counts),
         st.tuples(
-            st.sampled_from(["lose", "detach", "browse", "purge", "pass time", "drain", "together", "lose sender"]),
+            st.sampled_from(
+                ["lose", "detach", "browse", "watch", "purge", "pass time", "drain", "together", "lose sender"]
+            ),
             st.just(""),
             counts,
         ),
@@ -162,6 +168,8 @@ class Play:
                 world.carry()
                 self.seen.append(receiving.bodies(browser))
                 receiving.detach(browser)
+            case "watch" if self.address != "topic":  # a browser that stays
+                receiving.receiver(self.address, f"browser{self.number}", credit=count, browse=True)
             case "purge" if self.address != "topic":
                 world.purge(self.address)
             case "pass time":
@@ -213,6 +221,14 @@ def both(address: str, story: Story) -> Play:
 @example("q", [("post", "durable", 1), ("post", "volatile", 3), ("grant", "", 8), ("grant", "", 8)])
 @example("q", [("browse", "", 3), ("grant", "", 8), ("settled", "", 8)])
 @example("topic", [("grant", "", 8), ("first", "accept", 3), ("lose", "", 2)])
+@example("few", [("grant", "", 8), ("first", "accept", 2), ("first", "accept", 1), ("first", "accept", 2)])
+@example("locked", [("grant", "", 8), ("pass time", "", 3), ("pass time", "", 3), ("grant", "", 8)])
+@example("ordered", [("grant", "", 4), ("first", "fail", 1), ("grant", "", 8), ("pass time", "", 5), ("grant", "", 8)])
+@example(
+    "q", [("receiver", "tight", 2), ("post", "large", 2), ("post", "large", 4), ("grant", "", 8), ("grant", "", 8)]
+)
+@example("q", [("watch", "", 8), ("post", "volatile", 4), ("grant", "", 8), ("first", "accept", 8)])
+@example("latest", [("post", "valued", 2), ("post", "valued", 2), ("post", "valued", 4), ("grant", "", 8)])
 @given(st.sampled_from(ADDRESSES), steps)
 def test_a_run_is_its_messages(address: str, story: Story) -> None:
     both(address, story)
@@ -232,7 +248,9 @@ moves = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["run", "run", "post"]), st.sampled_from([4, 4, 4, 9, 0]), st.integers(1, 5)),
         st.tuples(
-            st.sampled_from(["take run", "take run", "take", "put back", "return", "leave", "late", "peek", "look"]),
+            st.sampled_from(
+                ["take run", "take run", "take", "put back", "return", "leave", "leave list", "late", "peek", "look"]
+            ),
             st.just(0),
             st.integers(1, 6),
         ),
@@ -292,11 +310,15 @@ class Waiting:
                 one.state = NodeState.AVAILABLE
                 model.append((-one.priority, one.sequence))
                 backlog.add(one)
-            case "leave" if model:
-                one = list(backlog.next_messages())[count % len(model)]
-                model.remove((-one.priority, one.sequence))
-                one.state = NodeState.ARCHIVED
-                backlog.left(one)
+            case "leave" | "leave list":  # the latter from where it waits, without a look at the others
+                lists = (part for part in backlog._parts if isinstance(part, list))
+                waiting = list(backlog.next_messages()) if name == "leave" else list(chain.from_iterable(lists))
+                there = [one for one in waiting if one.state is NodeState.AVAILABLE]
+                if there:
+                    one = there[count % len(there)]
+                    model.remove((-one.priority, one.sequence))
+                    one.state = NodeState.ARCHIVED
+                    backlog.left(one)
             case "peek":
                 found = backlog.peek()
                 assert (None if found is None else (-found.priority, found.sequence)) == min(model, default=None)

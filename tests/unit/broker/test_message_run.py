@@ -1,0 +1,71 @@
+"""Runs of messages in a broker, where the stories of tests/properties/test_runs.py do not look."""
+
+from __future__ import annotations
+
+import pytest
+
+from acquit.broker.dispatching.consumers import Consumer
+from acquit.broker.message_run import MessageRun
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import DeliveryState
+from acquit.protocol.link import ReceivingLink, SendingLink
+from acquit.protocol.message import Message
+from tests.support.broker_world import Client, World
+
+
+def posted_as_runs(world: World, client: Client, link: SendingLink, count: int) -> None:
+    """So many, behind those from which the broker learns what they are like."""
+    for size in (1, 2, count):
+        client.post(link, *[Message(b"m", durable=False)] * size)
+        world.settle()
+
+
+def the_consumer(world: World) -> Consumer:
+    (consumer,) = world.core.queues.by_name["q"].consumers
+    return consumer
+
+
+def receiving(world: World, credit: int) -> tuple[Client, ReceivingLink]:
+    client = world.client("receiving")
+    link = client.receiver("q", credit=3)
+    posted_as_runs(world, world.client("sending"), world.clients[-1].sender("q"), 6)
+    link.session.settle_all(client.held(link), ACCEPTED)
+    the_consumer(world).untimed = 0
+    link.grant(credit)
+    world.settle()
+    return client, link
+
+
+@pytest.mark.parametrize("state", [ACCEPTED, RELEASED])
+@pytest.mark.parametrize("at_once", [4, 1])
+def test_how_long_a_run_is_held_is_measured(state: DeliveryState, at_once: int) -> None:
+    world = World()
+    client, link = receiving(world, credit=4)
+    consumer = the_consumer(world)
+    assert isinstance(consumer.timed, MessageRun)
+    before = sum(world.core.queues.by_name["q"].tally.held.counts)
+    link.grant(0)
+    while held := client.held(link):
+        link.session.settle_all(held[:at_once], state)
+        world.settle()
+    assert consumer.timed is None
+    assert sum(world.core.queues.by_name["q"].tally.held.counts) == before + 1
+    assert consumer.held == 0
+
+
+@pytest.mark.pure
+def test_the_copies_of_a_run_share_their_payloads() -> None:
+    world = World()
+    client = world.client()
+    for name in ("one", "other"):
+        client.subscriber("t", name, durable=True, credit=0)
+    posted_as_runs(world, client, client.publisher("t"), 5)
+    first, second = (
+        part
+        for queue in world.core.queues.by_name.values()
+        for part in queue.backlog._parts
+        if isinstance(part, MessageRun)
+    )
+    assert first.payloads is second.payloads
+    assert first.count == 5
+    assert {*range(first.first, first.first + 5)}.isdisjoint(range(second.first, second.first + 5))
