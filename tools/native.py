@@ -63,6 +63,7 @@ HOT: Final = (
     "broker/machine.py",
     "broker/memory.py",
     "broker/message.py",
+    "broker/message_run.py",
     "broker/parking.py",
     "broker/queue.py",
     "broker/scribe.py",

@@ -64,7 +64,19 @@ steps = st.lists(
         st.tuples(st.just("settled"), st.just(""), counts),
         st.tuples(
             st.sampled_from(
-                ["lose", "detach", "browse", "watch", "purge", "pass time", "drain", "together", "lose sender"]
+                [
+                    "lose",
+                    "detach",
+                    "browse",
+                    "watch",
+                    "foreign",
+                    "purge",
+                    "foreign",
+                    "pass time",
+                    "drain",
+                    "together",
+                    "lose sender",
+                ]
             ),
             st.just(""),
             counts,
@@ -90,8 +102,13 @@ class Play:
         self.receiving: Client | None = None
         self.link: ReceivingLink | None = None
         self.receiver("")
-        self.sending = self.world.client("sending")
+        self.sending = self.attached()
         self.sender: SendingLink = self.attach_sender()
+
+    def attached(self) -> Client:
+        client = self.world.client("sending")
+        client.begun.next_delivery_id = 1_000  # type: ignore[attr-defined]  # wide, so that they are predicted
+        return client
 
     def attach_sender(self) -> SendingLink:
         return self.sending.publisher("t") if self.address == "topic" else self.sending.sender(self.address)
@@ -135,6 +152,12 @@ class Play:
                     if self.sender.sendable:
                         self.number += 1
                         self.sending.post(self.sender, KINDS[kind](b"%04d" % self.number))
+            case "foreign":  # in another format, whatever it is
+                for _ in range(count):
+                    if self.sender.sendable:
+                        self.number += 1
+                        payload = KINDS["volatile"](b"%04d" % self.number).encode()
+                        self.sender.send(b"f%03d" % self.number, payload, message_format=7)
             case "grant":
                 link.grant(link.credit + count)
             case "first" if held:
@@ -159,7 +182,7 @@ class Play:
                 self.receiver("")
             case "lose sender":
                 self.sending.lose()
-                self.sending = world.client("sending")
+                self.sending = self.attached()
                 self.sender = self.attach_sender()
             case "detach" | "receiver":
                 self.receiver(kind)
@@ -228,6 +251,7 @@ def both(address: str, story: Story) -> Play:
     "q", [("receiver", "tight", 2), ("post", "large", 2), ("post", "large", 4), ("grant", "", 8), ("grant", "", 8)]
 )
 @example("q", [("watch", "", 8), ("post", "volatile", 4), ("grant", "", 8), ("first", "accept", 8)])
+@example("q", [("foreign", "", 2), ("foreign", "", 4), ("grant", "", 8), ("grant", "", 8)])
 @example("latest", [("post", "valued", 2), ("post", "valued", 2), ("post", "valued", 4), ("grant", "", 8)])
 @given(st.sampled_from(ADDRESSES), steps)
 def test_a_run_is_its_messages(address: str, story: Story) -> None:
@@ -328,6 +352,14 @@ class Waiting:
             case _:
                 pass
 
+    def in_parts(self) -> int:
+        """How many wait in parts."""
+        available = NodeState.AVAILABLE
+        return sum(
+            part.count if isinstance(part, MessageRun) else sum(one.state is available for one in part)
+            for part in self.backlog._parts
+        )
+
     def took(self, messages: list[Held]) -> None:
         places = [(-one.priority, one.sequence) for one in messages]
         assert places == sorted(self.model)[: len(places)]
@@ -345,5 +377,6 @@ def test_a_backlog_with_runs_is_a_sorted_list(story: list[tuple[str, int, int]])
     for name, priority, count in story:
         waiting.move(name, priority, count)
         assert waiting.backlog.count == len(waiting.model)
+        assert waiting.backlog.laid_out == len(waiting.model) - waiting.in_parts()
     waiting.took(waiting.backlog.take(1_000))
     assert not waiting.model

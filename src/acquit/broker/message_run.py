@@ -24,7 +24,7 @@ _ACQUIRED = step(_POSTED, NodeEvent.ACQUIRE).next
 
 
 class Shape(Protocol):
-    """What the messages of a run have in common: `intake.shaping.Template`."""
+    """Shape that the messages of a run have in common: `intake.shaping.Template`."""
 
     rest_at: int
     """Offset of what is transferred of a payload as it is."""
@@ -68,7 +68,7 @@ class MessageRun:
         """Sequence of the first."""
         self.shape = shape
         self.payloads = payloads
-        """As they were posted."""
+        """Payloads as they were posted."""
         self.payload_bytes = payload_bytes
         self.size_max = size_max
         """No payload is larger."""

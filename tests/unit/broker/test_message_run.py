@@ -6,6 +6,7 @@ import pytest
 
 from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.message_run import MessageRun
+from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import DeliveryState
 from acquit.protocol.link import ReceivingLink, SendingLink
@@ -69,3 +70,18 @@ def test_the_copies_of_a_run_share_their_payloads() -> None:
     assert first.payloads is second.payloads
     assert first.count == 5
     assert {*range(first.first, first.first + 5)}.isdisjoint(range(second.first, second.first + 5))
+
+
+def test_a_run_that_waits_is_seen_by_a_policy_of_last_values() -> None:
+    world = World()
+    client = world.client()
+    link = client.sender("q")
+    for size in (1, 2, 5):
+        client.post(link, *[Message(b"m", durable=False, application_properties={"k": "v"})] * size)
+        world.settle()
+    queue = world.core.queues.by_name["q"]
+    assert any(isinstance(part, MessageRun) for part in queue.backlog._parts)
+    world.core.apply(BrokerOptions(address=(AddressRule("q", {"last_value": True, "last_value_key": "k"}),)))
+    world.settle()
+    assert queue.values is not None
+    assert not queue.backlog._parts

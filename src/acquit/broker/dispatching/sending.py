@@ -149,8 +149,7 @@ class Sending:
     def takes_run(self, consumer: Consumer, run: MessageRun, count: int) -> bool:
         """Return True if so many of the next messages, which came together, can be sent to a consumer together."""
         return (
-            run.size_max + _ADDED_BYTES_MAX <= consumer.body_bytes_max
-            and not consumer.presettled
+            not consumer.presettled
             and consumer.resumable is None
             and not consumer.queue.policy.lock_duration_ms
             and consumer.link.may_send_together(count, _TAG_BYTES, run.size_max + _ADDED_BYTES_MAX)

@@ -230,7 +230,7 @@ class Poster:
         self._learn_size(producer, entering[0].payload_bytes // entering[0].count, durable=False)
 
     def _runs_of(self, producer: Producer, run: ReceivedRun) -> list[MessageRun]:
-        """What came together is in each of its queues; nothing where one of it must be looked at by itself."""
+        """Return what came together, for each of its queues; nothing where one must be looked at by itself."""
         template, queues = producer.templates.latest, self._queues_of_runs(producer)
         payloads = run.payloads
         if template is None or not queues or run.message_format or not all(map(template.fits, payloads)):
@@ -267,7 +267,7 @@ class Poster:
                 return []
         else:
             queues = [] if producer.queue is None else [producer.queue]
-        return queues if all(queue.plain and not queue.browsers and queue.values is None for queue in queues) else []
+        return queues if all(queue.plain and not queue.browsers for queue in queues) else []
 
     def _enter_group(
         self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int

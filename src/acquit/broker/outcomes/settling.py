@@ -137,7 +137,7 @@ class Settling:
         self._may_have_more(consumer)
 
     def _may_have_more(self, consumer: Consumer) -> None:
-        """It has settled something: where the policy limits what it holds, it may be given more."""
+        """Let a consumer that has settled something have more, where the policy limits what it holds."""
         if consumer.queue.policy.prefetch_max:
             consumer.stand_in_line()
             self._life.dirty[consumer.queue] = None

@@ -69,6 +69,16 @@ def test_what_is_repeated_is_accepted_and_posts_nothing() -> None:
     world.check_journal()
 
 
+def test_what_is_repeated_octet_for_octet_is_known_as_well() -> None:
+    world = World()
+    client = world.client()
+    link = marked(client)
+    for _ in range(4):  # the later ones are predicted, and would be a run
+        client.post_all(link, placed(0, 0, durable=False))
+    assert live_of(world, "q") == 1
+    assert suppressed(world) == 3
+
+
 def test_the_place_stays_with_the_broker() -> None:
     world = World()
     client = world.client()
