@@ -129,7 +129,7 @@ class Deep:
                 if known is not None:  # else it is volatile, and found by nobody
                     model.remove(place)
                     self.gone(known)
-                    waiting.left(known)
+                    waiting.left()
         elif kind == "look" and model:
             known = self.parking.message(rng.choice(model)[1])
             if known is not None:

@@ -77,7 +77,7 @@ def test_the_backlog_is_a_sorted_list(story: list[tuple[str, int]]) -> None:
         elif name == "leave" and model:
             one = model.pop(argument % len(model))
             one.state = NodeState.ARCHIVED
-            backlog.left(one)
+            backlog.left()
         sort()
         assert backlog.count == len(model)
         assert list(backlog.next_messages()) == model

@@ -492,16 +492,20 @@ class World:
 
 def places(backlog: Backlog) -> list[int]:
     """The sequences of all that wait in a backlog, in no order; nothing is made an object for that."""
-    parts = [part for lane in backlog._laid_out for part in (lane.line, *lane.blocks, lane.tail)]
-    parts += [[message for _, message in lane.returned] for lane in backlog._laid_out]
-    parts += [part for part in backlog._parts if isinstance(part, list)]
+    parts = [part for lane in backlog._lanes for part in (lane.line, *lane.blocks, lane.tail)]
+    parts += [[message for _, message in lane.returned] for lane in backlog._lanes]
+    parts += [part for lane in backlog._lanes for part in lane.parts if isinstance(part, list)]
     objects = [one for part in parts if not isinstance(part, array) for one in part]
     found = [one.sequence for one in objects if one.state is NodeState.AVAILABLE]
     blocks = [part for part in parts if isinstance(part, array)]
     assert not blocks or backlog._parking is not None
-    runs = [part for part in backlog._parts if isinstance(part, MessageRun)]
-    found += [run.first + at for run in runs for at in range(run.count)]
+    found += [sequence for run in runs_in(backlog) for sequence in run.sequences]
     return found + [one for block in blocks for one in block if backlog._parking and backlog._parking.waits(one)]
+
+
+def runs_in(backlog: Backlog) -> list[MessageRun]:
+    """The runs that wait in a backlog."""
+    return [part for lane in backlog._lanes for part in lane.parts if isinstance(part, MessageRun)]
 
 
 def check_accounts(core: Core) -> None:

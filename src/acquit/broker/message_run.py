@@ -2,7 +2,7 @@
 
 Most volatile messages are posted, handed out and accepted together with their neighbours, and of none of them is
 anything said that is not said of all. Such a run is one object on all of its way: it has the payloads as they came, and
-a number for the first. It enters its queue, waits, is acquired and leaves by a few additions, whatever its length.
+their sequences. It enters its queue, waits, is acquired and leaves by a few additions, whatever its length.
 Parts are split off at its front, as a consumer has credit for fewer, or accepts fewer.
 
 Nobody else need know of runs. A queue's `Backlog` lays out what waits in it as `Message` objects before it gives one to
@@ -34,9 +34,8 @@ class Shape(Protocol):
         """Return the body of a message, of which this is the payload."""
         ...
 
-    def heads(self, first: int, count: int, posted_ms: int) -> list[bytes]:
-        """Return what is transferred to their first consumers before that rest: of so many messages, `first` being the
-        sequence of the first."""
+    def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+        """Return what is transferred of messages with these sequences to their first consumers, before that rest."""
         ...
 
 
@@ -48,15 +47,15 @@ class RunHolder(Holder, Protocol):
 
 
 class MessageRun:
-    """Volatile messages of one queue that were posted together and have consecutive sequences. `holder` is the consumer
-    that has acquired them; they are AVAILABLE while there is none."""
+    """Volatile messages of one queue that were posted together, in order. `holder` is the consumer that has acquired
+    them; they are AVAILABLE while there is none."""
 
-    __slots__ = ("first", "holder", "payload_bytes", "payloads", "posted_us", "queue", "shape", "size_max")
+    __slots__ = ("holder", "payload_bytes", "payloads", "posted_us", "queue", "sequences", "shape", "size_max")
 
     def __init__(
         self,
         queue: QueueBase,
-        first: int,
+        sequences: Sequence[int],
         shape: Shape,
         payloads: Sequence[bytes],
         payload_bytes: int,
@@ -64,8 +63,7 @@ class MessageRun:
         posted_us: int,
     ) -> None:
         self.queue = queue
-        self.first = first
-        """Sequence of the first."""
+        self.sequences = sequences
         self.shape = shape
         self.payloads = payloads
         """Payloads as they were posted."""
@@ -87,7 +85,7 @@ class MessageRun:
 
     def heads(self) -> list[bytes]:
         """Return what is transferred of each before `rests`."""
-        return self.shape.heads(self.first, len(self.payloads), self.posted_us // 1000)
+        return self.shape.heads(self.sequences, self.posted_us // 1000)
 
     def rests(self) -> list[bytes]:
         """Return what is transferred of each as it was posted."""
@@ -98,9 +96,11 @@ class MessageRun:
         """Return the first of them, so many, which are here no more."""
         payloads = self.payloads[:count]
         payload_bytes = sum(map(len, payloads))
-        front = MessageRun(self.queue, self.first, self.shape, payloads, payload_bytes, self.size_max, self.posted_us)
+        front = MessageRun(
+            self.queue, self.sequences[:count], self.shape, payloads, payload_bytes, self.size_max, self.posted_us
+        )
         front.holder = self.holder
-        self.first += count
+        self.sequences = self.sequences[count:]
         self.payloads = self.payloads[count:]
         self.payload_bytes -= payload_bytes
         return front
@@ -123,7 +123,7 @@ class MessageRun:
                 0,
                 0,
             )
-            for sequence, payload in enumerate(self.payloads, self.first)
+            for sequence, payload in zip(self.sequences, self.payloads, strict=True)
         ]
         if holder is not None:
             for message in messages:

@@ -11,7 +11,7 @@ from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import DeliveryState
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World
+from tests.support.broker_world import Client, World, runs_in
 
 
 def posted_as_runs(world: World, client: Client, link: SendingLink, count: int) -> None:
@@ -61,15 +61,10 @@ def test_the_copies_of_a_run_share_their_payloads() -> None:
     for name in ("one", "other"):
         client.subscriber("t", name, durable=True, credit=0)
     posted_as_runs(world, client, client.publisher("t"), 5)
-    first, second = (
-        part
-        for queue in world.core.queues.by_name.values()
-        for part in queue.backlog._parts
-        if isinstance(part, MessageRun)
-    )
-    assert first.payloads is second.payloads
+    first, second = (run for queue in world.core.queues.by_name.values() for run in runs_in(queue.backlog))
+    assert first.payloads[0] is second.payloads[0]
     assert first.count == 5
-    assert {*range(first.first, first.first + 5)}.isdisjoint(range(second.first, second.first + 5))
+    assert {*first.sequences}.isdisjoint(second.sequences)
 
 
 def test_a_run_that_waits_is_seen_by_a_policy_of_last_values() -> None:
@@ -80,8 +75,8 @@ def test_a_run_that_waits_is_seen_by_a_policy_of_last_values() -> None:
         client.post(link, *[Message(b"m", durable=False, application_properties={"k": "v"})] * size)
         world.settle()
     queue = world.core.queues.by_name["q"]
-    assert any(isinstance(part, MessageRun) for part in queue.backlog._parts)
+    assert runs_in(queue.backlog)
     world.core.apply(BrokerOptions(address=(AddressRule("q", {"last_value": True, "last_value_key": "k"}),)))
     world.settle()
     assert queue.values is not None
-    assert not queue.backlog._parts
+    assert not runs_in(queue.backlog)

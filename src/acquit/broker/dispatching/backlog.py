@@ -12,9 +12,9 @@ A lane that is *deep* has more behind the deque: *blocks* of messages, which are
 
 As the line runs out, the next block comes to its end; as the blocks have run out, the tail.
 
-What is posted in a run (`broker.message_run`) waits behind the lanes, in *parts*: of one priority, in order, each a run
-or, where others were posted between runs, a list. They are laid out in the lanes from their front, as far as somebody
-wants to see single messages, and altogether where one is to be put between them.
+What is posted in a run (`broker.message_run`) is behind all of that, in the lane's *parts*: each is a run or, where
+others were posted behind runs, a list. They come to the line one by one, as far as somebody wants single messages, and
+are laid out altogether where one is to be put between them.
 
 Messages that expired or were purged stay where they are and are passed over when their turn comes (their state is no
 longer AVAILABLE, or nothing is known of them any more); when there are more of them than of the others, the lane is
@@ -49,7 +49,7 @@ _TIDIED = 2_000
 class _Lane:
     """The messages of one priority: the line as it was posted, what is behind it, and a heap of those that returned."""
 
-    __slots__ = ("blocks", "deep", "line", "parked_up_to", "priority", "returned", "tail")
+    __slots__ = ("blocks", "deep", "line", "parked_up_to", "parts", "priority", "returned", "tail")
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
@@ -60,11 +60,13 @@ class _Lane:
         self.tail: list[Message] = []
         self.parked_up_to = 0
         """Index of the block that was last tried to be parked."""
+        self.parts: deque[MessageRun | list[Message]] = deque()
+        """Runs, and what was posted behind them, in order; all that is laid out comes before."""
         self.returned: list[tuple[int, Message]] = []
 
     @property
     def last(self) -> int:
-        """The highest sequence behind which something was posted; 0 for an empty lane."""
+        """The highest sequence behind which something was posted, of what is laid out; 0 for none."""
         if self.tail:
             return self.tail[-1].sequence
         if self.blocks:
@@ -80,19 +82,23 @@ def _last(block: array[int] | list[Message]) -> int:
     return block[-1].sequence if isinstance(block, list) else block[-1]
 
 
+def _first_of(part: MessageRun | list[Message]) -> int:
+    return part.sequences[0] if isinstance(part, MessageRun) else part[0].sequence
+
+
+def _last_of(part: MessageRun | list[Message]) -> int:
+    return part.sequences[-1] if isinstance(part, MessageRun) else part[-1].sequence
+
+
 class Backlog:
     """The available messages of one queue. `count` is how many there are."""
 
-    __slots__ = ("_absent", "_in_parts", "_laid_out", "_last", "_parking", "_parts", "_priority", "_swept", "count")
+    __slots__ = ("_absent", "_lanes", "_parking", "_swept", "count")
 
     def __init__(self, parking: Parking | None = None) -> None:
         """`parking`: where messages are parked; None: nowhere."""
         self.count = 0
-        self._laid_out: list[_Lane] = []
-        self._parts: deque[MessageRun | list[Message]] = deque()  # behind all that is in the lanes
-        self._in_parts = 0  # available messages in these
-        self._priority = 0  # of all of them
-        self._last = 0  # the sequence of the last of them
+        self._lanes: list[_Lane] = []  # the highest priority first
         self._absent = 0  # messages in lanes that are not AVAILABLE any more
         self._swept = 0  # those of them that the last sweep left: they are parked, behind others that wait
         self._parking = parking
@@ -103,88 +109,83 @@ class Backlog:
 
     def extend(self, messages: list[Message]) -> None:
         """`add` for many that are in order."""
-        first, last = messages[0], messages[-1]
+        first = messages[0]
         if len(messages) > 1 and any(message.priority != first.priority for message in messages):
             for message in messages:
                 self.extend([message])
-        elif not self._parts or self._is_before(first.priority, last.sequence):
-            self._put(messages)
-        elif first.priority == self._priority and first.sequence > self._last:
-            self._parts.append(messages.copy())
-            self._count_part(len(messages), last.sequence)
-        else:
-            self.lay_out()
-            self._put(messages)
-
-    def extend_run(self, run: MessageRun) -> None:
-        """`extend` with what came together, and is newer than all that was posted: it stays a run if nothing that waits
-        is to come after it."""
-        if self._parts:
-            other = run.priority != self._priority
-        else:
-            other = bool(self._laid_out) and self._laid_out[-1].priority < run.priority
-            self._priority = run.priority
-        if other:
-            self.extend(run.each())
-        else:
-            self._parts.append(run)
-            self._count_part(run.count, run.first + run.count - 1)
-
-    @property
-    def laid_out(self) -> int:
-        """Messages that wait in lanes, and so are before all that wait in parts."""
-        return self.count - self._in_parts
+            return
+        self.count += len(messages)
+        lane = self._lane(first.priority)
+        parts = lane.parts
+        if parts and first.sequence > _last_of(parts[-1]):
+            parts.append(messages.copy())
+            return
+        if parts and messages[-1].sequence > _first_of(parts[0]):
+            self._lay_out(lane)
+        self._put(lane, messages)
 
     # -- what comes in runs -------------------------------------------------------------------------------------------
 
+    def extend_run(self, run: MessageRun) -> None:
+        """`extend` with what came together, and is newer than all that was posted."""
+        self.count += run.count
+        self._lane(run.priority).parts.append(run)
+
     def next_run(self) -> MessageRun | None:
-        """The run whose messages are the next; it stays where it is. None where the next is none of a run."""
-        part = self._parts[0] if self._parts and self.count == self._in_parts else None
-        return part if isinstance(part, MessageRun) else None
+        """The run whose messages are the next; it stays where it is. None where something may be before it."""
+        lane = self._lane_of_run()
+        return None if lane is None else self._run_of(lane)
 
     def take_run(self, limit: int) -> MessageRun:
         """The first of `next_run`, at most `limit`, no longer counted; they are the caller's now."""
-        run = self._parts[0]
-        assert isinstance(run, MessageRun)
+        lane = self._lane_of_run()
+        assert lane is not None
+        run = self._run_of(lane)
+        assert run is not None
         if run.count > limit:
             run = run.split(limit)
         else:
-            self._parts.popleft()
-        self._in_parts -= run.count
+            lane.parts.popleft()
         self.count -= run.count
         return run
 
-    def lay_out(self, least: int | None = None) -> None:
-        """Put what waits in parts into the lanes, so that so many are there, if there are; None: all of it."""
-        while self._parts and (least is None or self.laid_out < least):
-            part = self._parts.popleft()
-            messages = part.each() if isinstance(part, MessageRun) else _waiting(part)
-            self._in_parts -= len(messages)
-            self.count -= len(messages)
-            if messages:
-                self._put(messages)
+    def lay_out(self) -> None:
+        """Let all that came in runs be single messages."""
+        for lane in self._lanes:
+            self._lay_out(lane)
 
-    @property
-    def _lanes(self) -> list[_Lane]:
-        """The lanes, the highest priority first, with all that waits in them."""
-        self.lay_out()
-        return self._laid_out
+    def _lane_of_run(self) -> _Lane | None:
+        """Return the first lane that is not empty, if nothing is laid out in it."""
+        for lane in self._lanes:
+            if lane.line or lane.deep or lane.returned:
+                return None
+            if lane.parts:
+                return lane
+        return None
 
-    def _count_part(self, count: int, last: int) -> None:
-        self.count += count
-        self._in_parts += count
-        self._last = last
+    @staticmethod
+    def _run_of(lane: _Lane) -> MessageRun | None:
+        part = lane.parts[0]
+        return part if isinstance(part, MessageRun) else None
 
-    def _is_before(self, priority: int, sequence: int) -> bool:
-        """Return whether a message is to come before all that waits in parts."""
-        part = self._parts[0]
-        first = part.first if isinstance(part, MessageRun) else part[0].sequence
-        return priority > self._priority or (priority == self._priority and sequence < first)
+    def _lay_out(self, lane: _Lane) -> None:
+        for _ in self._laid_out(lane):
+            pass
 
-    def _put(self, messages: list[Message]) -> None:
-        """Put messages of one priority, in order, into their lane."""
-        self.count += len(messages)
-        lane = self._lane(messages[0].priority)
+    def _laid_out(self, lane: _Lane) -> Iterator[Message]:
+        """Return what is in the parts of a lane, each of which is laid out as its turn comes."""
+        while lane.parts:
+            messages = self._next_part(lane)
+            self._put(lane, messages)
+            yield from messages
+
+    @staticmethod
+    def _next_part(lane: _Lane) -> list[Message]:
+        part = lane.parts.popleft()
+        return part.each() if isinstance(part, MessageRun) else part
+
+    def _put(self, lane: _Lane, messages: list[Message]) -> None:
+        """Put messages, in order, among what is laid out."""
         if lane.last < messages[0].sequence:
             self._end(lane).extend(messages)
             return
@@ -205,13 +206,13 @@ class Backlog:
         lane.deep = True
         self.count += len(sequences)
 
-    def take(self, limit: int) -> list[Message]:
-        """The next messages, at most `limit`, no longer counted; they are the caller's now."""
+    def take(self, limit: int, *, runs: bool = True) -> list[Message]:
+        """The next messages, at most `limit`, no longer counted; they are the caller's now. Without `runs` only those
+        that are before `next_run`: it may be none, and is the next then, where what was before it had left."""
         taken: list[Message] = []
-        self.lay_out(limit)
-        for lane in self._laid_out:
+        for lane in self._lanes:
             line, returned = lane.line, lane.returned
-            while len(taken) < limit and (line or self._refill(lane) or returned):
+            while len(taken) < limit and (line or self._refill(lane, runs=runs) or returned):
                 if returned and (not line or returned[0][0] < line[0].sequence):
                     message = heappop(returned)[1]
                 else:
@@ -220,7 +221,7 @@ class Backlog:
                     taken.append(message)
                 else:
                     self._absent -= 1
-            if len(taken) == limit:
+            if len(taken) == limit or lane.parts:
                 break
         self.count -= len(taken)
         return taken
@@ -237,8 +238,7 @@ class Backlog:
 
     def peek(self) -> Message | None:
         """The next message, which stays where it is; None for none."""
-        self.lay_out(1)
-        for lane in self._laid_out:
+        for lane in self._lanes:
             line, returned = lane.line, lane.returned
             while line or self._refill(lane) or returned:
                 if returned and (not line or returned[0][0] < line[0].sequence):
@@ -257,8 +257,7 @@ class Backlog:
     def oldest(self) -> Message | None:
         """The message with the lowest sequence, whatever its priority; it stays where it is. None for none."""
         first: Message | None = None
-        self.lay_out(1)
-        for lane in self._laid_out:
+        for lane in self._lanes:
             line, returned = lane.line, lane.returned
             while (line or self._refill(lane)) and line[0].state is not _AVAILABLE:
                 line.popleft()
@@ -275,15 +274,12 @@ class Backlog:
     def oldest_us(self) -> int | None:
         """The time when the message was posted that `oldest` gives; nothing is made an object for it."""
         first: tuple[int, int] | None = None
-        for lane in self._laid_out:
+        for lane in self._lanes:
             self._pass_returned(lane)
             heads = [(sequence, message.posted_us) for sequence, message in lane.returned[:1]]
             if (head := self._head_of(lane)) is not None:
                 heads.append(head)
             first = min(heads if first is None else [first, *heads], default=None)
-        part = self._parts[0] if self._parts else None
-        if isinstance(part, MessageRun) and (first is None or part.first < first[0]):
-            return part.posted_us
         return None if first is None else first[1]
 
     def _pass_returned(self, lane: _Lane) -> None:
@@ -304,32 +300,33 @@ class Backlog:
                 for message in messages:
                     if message.state is _AVAILABLE:
                         return message.sequence, message.posted_us
+        for part in lane.parts:
+            if isinstance(part, MessageRun):
+                return part.sequences[0], part.posted_us
+            for message in part:
+                if message.state is _AVAILABLE:
+                    return message.sequence, message.posted_us
         return None
 
-    def left(self, message: Message) -> None:
+    def left(self) -> None:
         """A message in it is no longer available; it stays in its place until it is passed or swept."""
         self.count -= 1
-        if self._parts and not self._is_before(message.priority, message.sequence):
-            self._in_parts -= 1
-            return
         self._absent += 1
-        if self.count == self._in_parts:
-            self._laid_out = []
+        if not self.count:
+            self._lanes = []
             self._absent = self._swept = 0
         elif self._absent > self._swept + _SWEEP_MIN and self._absent > self._swept + self.count:
             self._sweep()
 
     def next_messages(self, limit: int | None = None) -> Iterator[Message]:
         """Return what `take` would give, in order, without taking it. Nothing may be added meanwhile."""
-        self.lay_out(limit)
-        waiting = (message for lane in self._laid_out for message in self._in_order(lane, limit))
+        waiting = (message for lane in self._lanes for message in self._in_order(lane, limit))
         return islice((message for message in waiting if message.state is _AVAILABLE), limit)
 
     def coming(self, limit: int) -> Iterator[Message]:
         """`next_messages` whose turn is near: those that are parked come to the line, and are objects from now on."""
         left = limit
-        self.lay_out(limit)
-        for lane in self._laid_out:
+        for lane in self._lanes:
             if left > 0:
                 self._refill(lane, left)
                 left -= len(lane.line)
@@ -338,7 +335,7 @@ class Backlog:
     def objects(self) -> Iterator[Message | None]:
         """Return those that are not parked, nor in runs, in order but for what returned, and None in the place of each
         that is parked. Nothing may be added meanwhile."""
-        for lane in self._laid_out:
+        for lane in self._lanes:
             yield from lane.line
             for block in lane.blocks:
                 if isinstance(block, list):
@@ -349,14 +346,15 @@ class Backlog:
             yield from lane.tail
             for _, message in lane.returned:
                 yield message
-        for part in self._parts:
-            if isinstance(part, list):
-                yield from part
+            for part in lane.parts:
+                if isinstance(part, list):
+                    yield from part
 
     def remembered(self, chosen: Callable[[int], bool] | None = None) -> Iterator[Message]:
         """Return what is in it now, in order, whatever becomes of it while the caller goes through it; of that, what is
         `chosen` by its sequence. What has left meanwhile is among it, unless it was parked. To begin costs no more than
         a copy of the places."""
+        self.lay_out()
         copies = [
             (lane.line.copy(), deque(map(_in_hand, lane.blocks)), lane.tail.copy(), lane.returned.copy())
             for lane in self._lanes
@@ -373,6 +371,7 @@ class Backlog:
     def lanes_above(self, sequence: int, limit: int) -> Iterator[list[Message]]:
         """Return, of each priority, the messages with higher sequences: the first ones, at most `limit`, of what was
         posted, and by portions all of what has returned to its place, in no order. They stay where they are."""
+        self.lay_out()
         for lane in list(self._lanes):
             behind = chain(
                 islice(lane.line, bisect_right(lane.line, sequence, key=_sequence), None),
@@ -413,8 +412,9 @@ class Backlog:
             lane.blocks.append(self._parking.park(block))
         return lane.tail
 
-    def _refill(self, lane: _Lane, least: int = 1) -> bool:
-        """The line has run out: let the next ones come to it, so that there are so many. False where there are none."""
+    def _refill(self, lane: _Lane, least: int = 1, *, runs: bool = True) -> bool:
+        """The line has run out: let the next ones come to it, so that there are so many; without `runs` none of a run.
+        False where there are none."""
         while lane.deep and len(lane.line) < least:
             if lane.blocks:
                 block = lane.blocks.popleft()
@@ -429,6 +429,8 @@ class Backlog:
                 lane.line.extend(lane.tail)
                 lane.tail.clear()
                 lane.deep = False
+        while lane.parts and len(lane.line) < least and (runs or isinstance(lane.parts[0], list)):
+            lane.line.extend(self._next_part(lane))
         return bool(lane.line)
 
     def _unparked(
@@ -449,6 +451,7 @@ class Backlog:
         posted: Iterable[Message] = lane.line
         if lane.deep:
             posted = chain(lane.line, self._unparked(lane.blocks), lane.tail)
+        posted = chain(posted, self._laid_out(lane))
         if not lane.returned:
             return iter(posted)
         waiting = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
@@ -457,7 +460,7 @@ class Backlog:
 
     def _sweep(self) -> None:
         before = after = 0
-        for lane in self._laid_out:
+        for lane in self._lanes:
             before += _objects(lane)
             lane.line = deque(_waiting(lane.line))
             blocks = (_waiting(block) if isinstance(block, list) else block for block in lane.blocks)
@@ -465,11 +468,13 @@ class Backlog:
             while lane.blocks and not self._has_waiting(lane.blocks[0]):
                 self._absent -= len(lane.blocks.popleft())
             lane.tail = _waiting(lane.tail)
+            parts = (part if isinstance(part, MessageRun) else _waiting(part) for part in lane.parts)
+            lane.parts = deque(part for part in parts if isinstance(part, MessageRun) or part)
             lane.deep = bool(lane.blocks or lane.tail)
             lane.returned = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
             heapify(lane.returned)
             after += _objects(lane)
-        self._laid_out = [lane for lane in self._laid_out if lane.line or lane.deep or lane.returned]
+        self._lanes = [lane for lane in self._lanes if lane.line or lane.deep or lane.parts or lane.returned]
         self._absent -= before - after
         self._swept = self._absent
 
@@ -480,7 +485,7 @@ class Backlog:
         return any(map(self._parking.waits, block))
 
     def _lane(self, priority: int) -> _Lane:
-        lanes = self._laid_out
+        lanes = self._lanes
         for index, lane in enumerate(lanes):
             if lane.priority == priority:
                 return lane
@@ -494,7 +499,7 @@ class Backlog:
 def _objects(lane: _Lane) -> int:
     """Count the messages of a lane that are not parked."""
     posted = len(lane.line) + len(lane.tail) + len(lane.returned)
-    return posted + sum(len(block) for block in lane.blocks if isinstance(block, list))
+    return posted + sum(len(part) for part in chain(lane.blocks, lane.parts) if isinstance(part, list))
 
 
 def _in_hand(block: array[int] | list[Message]) -> array[int] | list[Message]:

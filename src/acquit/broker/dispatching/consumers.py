@@ -286,7 +286,7 @@ class ServedQueue(QueueBase):
     def withdraw(self, message: Message) -> None:
         """Take a message out of its place: it is not AVAILABLE any more."""
         if not self.aside.remove(message):
-            self.backlog.left(message)
+            self.backlog.left()
 
 
 class Outgoing(NamedTuple):

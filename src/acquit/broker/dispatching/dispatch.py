@@ -165,10 +165,13 @@ class Dispatch:
 
     def _give(self, queue: Queue, consumer: Consumer, limit: int) -> int:
         """Hand the next messages to one consumer; how many."""
-        run = queue.backlog.next_run()
+        backlog = queue.backlog
+        run = backlog.next_run()
         if run is not None and not queue.delayed and self._sending.takes_run(consumer, run, min(limit, run.count)):
-            return self._sending.hand_run(queue, consumer, queue.backlog.take_run(limit))
-        taken = queue.backlog.take(min(limit, queue.backlog.laid_out or limit))  # runs behind them stay runs
+            return self._sending.hand_run(queue, consumer, backlog.take_run(limit))
+        taken = backlog.take(limit, runs=run is not None)
+        if not taken and run is None and backlog.next_run() is not None:
+            return self._give(queue, consumer, limit)  # what stood before the run had left
         if queue.delayed:
             taken = _before_barrier(queue, taken)
         messages = self._usable(queue, consumer, taken)

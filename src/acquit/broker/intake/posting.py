@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.intake.marks import Claim, Mark, Marks
-    from acquit.broker.intake.shaping import Posting, Template
+    from acquit.broker.intake.shaping import Posting, Template, Templates
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.links.termini import Termini
@@ -227,16 +227,15 @@ class Poster:
         for messages in entering:
             self._entering.enter_run(messages)
         producer.link.session.settle_run(run, ACCEPTED)
-        self._learn_size(producer, entering[0].payload_bytes // entering[0].count, durable=False)
+        self._learn_size(producer, entering[-1].payload_bytes // entering[-1].count, durable=False)
 
     def _runs_of(self, producer: Producer, run: ReceivedRun) -> list[MessageRun]:
         """Return what came together, for each of its queues; nothing where one must be looked at by itself."""
-        template, queues = producer.templates.latest, self._queues_of_runs(producer)
-        payloads = run.payloads
-        if template is None or not queues or run.message_format or not all(map(template.fits, payloads)):
+        queues = self._queues_of_runs(producer)
+        alike = self._alike(producer.templates, run.payloads) if queues and not run.message_format else {}
+        if not alike:
             return []
-        sizes = list(map(len, payloads))
-        count, payload_bytes, size_max = len(sizes), sum(sizes), max(sizes)
+        count, payload_bytes = len(run.payloads), sum(map(len, run.payloads))
         cost = payload_bytes + count * OVERHEAD_BYTES
         for queue in queues:
             room = Room(queue, self._memory)
@@ -245,14 +244,39 @@ class Poster:
         if self._memory.left < cost * len(queues):
             return []
         time_us = self._scribe.time_us
+        step = len(queues)
         try:
-            first = self._scribe.sequences.take_all(count * len(queues), time_us)
+            first = self._scribe.sequences.take_all(count * step, time_us)
         except StoreFull:
             return []
-        return [
-            MessageRun(queue, first + at * count, template, payloads, payload_bytes, size_max, time_us)
-            for at, queue in enumerate(queues)
-        ]
+        runs = []
+        for template, places in alike.items():
+            payloads: Sequence[bytes] = run.payloads
+            if len(places) < count:
+                payloads = [payloads[place] for place in places]
+            sizes = list(map(len, payloads))
+            for at, queue in enumerate(queues):
+                sequences: Sequence[int] = range(first + at, first + count * step, step)
+                if len(places) < count:
+                    sequences = [sequences[place] for place in places]
+                runs.append(MessageRun(queue, sequences, template, payloads, sum(sizes), max(sizes), time_us))
+        return runs
+
+    @staticmethod
+    def _alike(templates: Templates, payloads: Sequence[bytes]) -> dict[Template, Sequence[int]]:
+        """Return where the payloads are that fit each template, each of another priority; nothing where one fits none
+        that a run may have."""
+        latest = templates.latest
+        if latest is not None and all(map(latest.fits, payloads)):
+            return {latest: range(len(payloads))}
+        alike: dict[Template, list[int]] = {}
+        for place, payload in enumerate(payloads):
+            template = templates.of(payload)
+            if template is None or template.durable or template.marked:
+                return {}
+            alike.setdefault(template, []).append(place)
+        apart = len({template.priority for template in alike}) == len(alike)  # so no order between them is lost
+        return {**alike} if apart else {}
 
     def _queues_of_runs(self, producer: Producer) -> list[Queue]:
         """The queues that a link's messages enter as runs, if they are like the latest; none where they do not."""
@@ -297,8 +321,7 @@ class Poster:
             self._scribe.when_synced(self._synced, pending, producer.link.session, deliveries)
         else:
             producer.link.session.settle_all(deliveries, ACCEPTED)
-            template = producer.templates.latest
-            if template is not None and template.fits(deliveries[0].payload):  # so all of them may be alike
+            if producer.templates.of(deliveries[0].payload) is not None:  # the next may be like it, all of them
                 producer.link.takes_runs = bool(self._queues_of_runs(producer))
         self._learn_size(producer, payload_bytes // len(deliveries), durable=durable)
 

@@ -619,11 +619,11 @@ class Template:
         """`Posting.body` of a message that fits."""
         return self._pack(self.head, sequence, _BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
 
-    def heads(self, first: int, count: int, posted_ms: int) -> list[bytes]:
-        """Return what is transferred of so many messages, to their first consumers, before the octets from `rest_at`
-        on."""
+    def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+        """Return what is transferred of messages with these sequences, to their first consumers, before the octets from
+        `rest_at` on."""
         pack, head = self._pack_transferred, self._transferred
-        return [pack(head, sequence, _BEFORE_POSTED_AT, posted_ms) for sequence in range(first, first + count)]
+        return [pack(head, sequence, _BEFORE_POSTED_AT, posted_ms) for sequence in sequences]
 
 
 def learn_template(posting: Posting) -> Template | None:

@@ -21,7 +21,7 @@ def test_what_left_is_swept_out_when_it_is_the_most() -> None:
     backlog.extend(messages)
     for one in messages[:4_000]:
         one.state = NodeState.ARCHIVED
-        backlog.left(one)
+        backlog.left()
     assert backlog.count == 1_000
     (lane,) = backlog._lanes
     assert len(lane.line) < 3_000
@@ -54,7 +54,7 @@ def test_what_is_next_has_nothing_of_what_left() -> None:
         backlog.add(one)
     for one in messages[:2]:
         one.state = NodeState.ARCHIVED
-        backlog.left(one)
+        backlog.left()
     for limit in (1, 2, 3, 10):
         assert [one.sequence for one in backlog.next_messages(limit)] == [3, 4, 5, 6, 7][:limit]
         assert [one.sequence for one in backlog.coming(limit)] == [3, 4, 5, 6, 7][:limit]
