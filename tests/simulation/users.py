@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from acquit import Message, Subscription, aio
+from acquit import DeliveryMode, Message, Subscription, aio
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind, Reconnect
@@ -178,7 +178,11 @@ async def produce(world: World, holder: Holder) -> None:
     assert holder.connection is not None
     session = await holder.connection.session()
     places = (*world.places, *world.topics, world.once)
-    senders = {place.name: await session.sender(place.name, topic=place.topic) for place in places}
+    # Else what does not say that it is durable would be.
+    senders = {
+        place.name: await session.sender(place.name, topic=place.topic, delivery_mode=DeliveryMode.NON_PERSISTENT)
+        for place in places
+    }
     while world.working:
         together = []
         for _ in range(rng.choice((1, 1, 1, 5, 30))):
@@ -189,6 +193,30 @@ async def produce(world: World, holder: Holder) -> None:
             together += [_send(world, senders[place.name], posting.key, message, times) for _ in range(times)]
         await asyncio.gather(*together)
         await asyncio.sleep(rng.choice((0.0, 0.0, 0.01, 0.2)))
+
+
+async def flood(world: World, holder: Holder) -> None:
+    """Send many volatile messages at a time, alike as far as their address lets them be."""
+    rng, oracle = world.rng, world.oracle
+    assert holder.connection is not None
+    session = await holder.connection.session()
+    place = rng.choice((*world.places, *world.topics))
+    sender = await session.sender(place.name, topic=place.topic, delivery_mode=DeliveryMode.NON_PERSISTENT)
+    while world.working:
+        receipts = []
+        for _ in range(rng.choice((1, 10, 60))):
+            posting, message = compose(world, place, durable=rng.random() < 0.01)
+            oracle.sends(posting)
+            with suppress(NotSent):
+                receipts.append((posting.key, await sender.send(message, wait=False, timeout=2.0)))
+        for key, receipt in receipts:
+            try:
+                await receipt.result()
+            except SendFailed:
+                oracle.answered(key, Sent.REFUSED)
+            else:
+                oracle.answered(key, Sent.ACCEPTED)
+        await asyncio.sleep(rng.choice((0.0, 0.01, 0.2)))
 
 
 async def _send(world: World, sender: Any, key: str, message: Message, times: int) -> None:
@@ -623,6 +651,7 @@ USERS: dict[str, User] = {
     "produce": produce,
     "produce_too": produce,
     "insist": insist,
+    "flood": flood,
     "consume": consume,
     "consume_too": consume,
     "look_for_some": look_for_some,

@@ -452,13 +452,16 @@ _DELIVERY: Final = b"x-opt-delivery-"
 
 _UINT32: Final = Struct(">I").unpack_from
 _TWO_UINT32: Final = Struct(">II").unpack_from
-_WIDE: Final = frozenset((0xB0, 0xB1))
-_LENGTHS: Final = _WIDE | {0xA0, 0xA1}
+_LENGTHS: Final = frozenset((0xA0, 0xA1, 0xB0, 0xB1))
+"""Constructors of binaries and strings."""
+_WIDER: Final = 0x10
+"""Bit in which the constructor of a long one is another."""
 
 
 class Template:
     """Messages that are alike, octet for octet, but for a message id and a group-id of one width, their creation time,
-    their application properties and what is in their one body section: all is known of them but the ids themselves.
+    their application properties and what is in their one body section, however long: all is known of them but the ids
+    themselves.
 
     One with an id to detect duplicates by must be compared with others, and does not `fits`: what it says is `read`."""
 
@@ -480,13 +483,13 @@ class Template:
         "head",
         "id_at",
         "id_end",
-        "length_at",
+        "known_to",
         "marked",
         "more",
+        "narrow",
         "prefix",
         "priority",
         "rest_at",
-        "wide",
         "wide_map",
     )
     identity: Final = None
@@ -498,9 +501,10 @@ class Template:
         identity: tuple[int, int],
         group: tuple[int, int],
         body_head: bytes,
+        body_constructor: int,
     ) -> None:
         self.prefix = alike[0][1]
-        """Octets up to the first that may be another, which is the body's length where there is no other."""
+        """Octets up to the first that may be another, which is the body's constructor where there is no other."""
         self.more = tuple(alike[1:])
         """Octets that are alike behind that, and where they are."""
         self.id_at, self.id_end = identity
@@ -511,12 +515,13 @@ class Template:
         self._extras_head = encode_extras([(Extra.GROUP_ID, bytes(width))])[: -width or None] if self.group_end else b""
         """Extras up to the group-id."""
         at, octets = alike[-1]
-        self.length_at = at + len(octets)
-        """Offset of the size of the application properties; where there are none, of the body's."""
+        self.known_to = at + len(octets)
+        """Offset of the size of the application properties; where there are none, of the body's constructor."""
         self.wide_map = octets[-1] == MAP32
         self.body_head = body_head
-        """The octets between the application properties and the body's size; b"" where there are none."""
-        self.wide = (body_head or octets)[-1] in _WIDE
+        """The octets between the application properties and the body's constructor; b"" where there are none."""
+        self.narrow = body_constructor & ~_WIDER
+        """The constructor of a short body."""
         self.head = posting.head
         self._pack = Struct(f">{len(posting.head)}sQ{len(_BEFORE_POSTED_AT)}sq").pack
         self._transferred = transfer_header(posting.durable, posting.priority, True, 0, None) + posting.head
@@ -546,16 +551,18 @@ class Template:
             return False
         if self.group_end and not payload[self.group_at : self.group_end].isascii():
             return False
-        at = self.length_at
+        at = self.known_to
         if self.body_head:
             map_end = self._map_end(payload)
             if not map_end or (payload.find(_DUPLICATE_ID, at, map_end) >= 0) is not identified:
                 return False
-            at = map_end + 4
+            at = map_end + 3
         size = len(payload)
-        if self.wide:
-            return size >= at + 4 and size == at + 4 + _UINT32(payload, at)[0]
-        return size > at and size == at + 1 + payload[at]
+        if size < at + 2:
+            return False
+        if payload[at] == self.narrow:
+            return size == at + 2 + payload[at + 1]
+        return payload[at] == self.narrow | _WIDER and size >= at + 5 and size == at + 5 + _UINT32(payload, at + 1)[0]
 
     def read(self, payload: bytes) -> Posting | None:
         """Return what `read_posting` says of a message that would fit but for its only application property, which is
@@ -563,7 +570,7 @@ class Template:
         if not self.body_head or not self.fits(payload, identified=True):
             return None
         map_end = self._map_end(payload)
-        first = self.length_at + (8 if self.wide_map else 2)
+        first = self.known_to + (8 if self.wide_map else 2)
         at = first + len(_DUPLICATE_HEAD)
         if payload[first - 1] != 2 or not payload.startswith(_DUPLICATE_HEAD, first) or at >= map_end:
             return None
@@ -584,7 +591,7 @@ class Template:
     def _map_end(self, payload: bytes) -> int:
         """Return the offset behind the application properties, where they are few enough to count nowhere and such a
         body follows; 0 for others."""
-        at = self.length_at
+        at = self.known_to
         if len(payload) < at + 8:
             return 0
         size: int
@@ -655,11 +662,12 @@ def learn_template(posting: Posting) -> Template | None:
     map_at = bounds[APPLICATION_PROPERTIES]
     if map_at != body_at and payload[map_at + 1] != SHORT_DESCRIPTOR:
         return None
-    alike.append((start, payload[start : map_at + 4]))
+    alike.append((start, payload[start : map_at + (3 if map_at == body_at else 4)]))
     identity, _, group = others
     if map_at > _TEMPLATE_BYTES_MAX or group[1] - group[0] > GROUP_KEPT_MAX:
         return None
-    template = Template(posting, alike, identity, group, payload[body_at : body_at + 4] if map_at != body_at else b"")
+    body_head = payload[body_at : body_at + 3] if map_at != body_at else b""
+    template = Template(posting, alike, identity, group, body_head, payload[body_at + 3])
     return template if template.fits(payload) or template.read(payload) is not None else None
 
 
