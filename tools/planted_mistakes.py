@@ -472,6 +472,29 @@ MISTAKES: tuple[Planted, ...] = (
         "not queue.consumers and (destroyed or not subscription.durable):\n",
         "not queue.consumers and (destroyed if subscription.durable else not subscription.shared):\n",
     ),
+    # -- runs ----------------------------------------------------------------------------------------------------------
+    _one(
+        "run that is never dispatched twice, it seems",
+        "what somebody had is not called fresh when it comes back, also out of a run",
+        "broker/message_run.py",
+        "(_ACQUIRED, DISPATCHED)",
+        "(_ACQUIRED, 0)",
+    ),
+    _one(
+        "run that is overtaken by what came after it",
+        "messages of one priority come in order, also where some came in a run",
+        "broker/dispatching/backlog.py",
+        "        if parts and first.sequence > _last_of(parts[-1]):\n"
+        "            parts.append(messages.copy())\n            return\n",
+        "        if parts:\n            self._put(lane, messages)\n            return\n",
+    ),
+    _one(
+        "run that is accepted too far",
+        "a message is gone when it is accepted, and no other with it",
+        "protocol/delivery.py",
+        "                run = runs[0].split(size)\n",
+        "                run = runs.popleft()\n",
+    ),
     # -- recovery ------------------------------------------------------------------------------------------------------
     _one(
         "count lost on restart",

@@ -494,7 +494,8 @@ def places(backlog: Backlog) -> list[int]:
     """The sequences of all that wait in a backlog, in no order; nothing is made an object for that."""
     parts = [part for lane in backlog._lanes for part in (lane.line, *lane.blocks, lane.tail)]
     parts += [[message for _, message in lane.returned] for lane in backlog._lanes]
-    parts += [part for lane in backlog._lanes for part in lane.parts if isinstance(part, list)]
+    for part in [part for lane in backlog._lanes for part in lane.parts]:
+        parts += [part if isinstance(part, list) else part.laid_out or []]
     objects = [one for part in parts if not isinstance(part, array) for one in part]
     found = [one.sequence for one in objects if one.state is NodeState.AVAILABLE]
     blocks = [part for part in parts if isinstance(part, array)]
@@ -505,7 +506,8 @@ def places(backlog: Backlog) -> list[int]:
 
 def runs_in(backlog: Backlog) -> list[MessageRun]:
     """The runs that wait in a backlog."""
-    return [part for lane in backlog._lanes for part in lane.parts if isinstance(part, MessageRun)]
+    parts = (part for lane in backlog._lanes for part in lane.parts)
+    return [part for part in parts if isinstance(part, MessageRun) and part.laid_out is None]
 
 
 def check_accounts(core: Core) -> None:

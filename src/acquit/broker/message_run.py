@@ -42,7 +42,7 @@ class Shape(Protocol):
 class RunHolder(Holder, Protocol):
     """The consumer that has a run acquired."""
 
-    def laid_out(self, run: MessageRun, messages: Sequence[Message]) -> None:
+    def hold_singly(self, run: MessageRun, messages: Sequence[Message]) -> None:
         """Hold these messages in place of the run that they were."""
 
 
@@ -50,7 +50,17 @@ class MessageRun:
     """Volatile messages of one queue that were posted together, in order. `holder` is the consumer that has acquired
     them; they are AVAILABLE while there is none."""
 
-    __slots__ = ("holder", "payload_bytes", "payloads", "posted_us", "queue", "sequences", "shape", "size_max")
+    __slots__ = (
+        "holder",
+        "laid_out",
+        "payload_bytes",
+        "payloads",
+        "posted_us",
+        "queue",
+        "sequences",
+        "shape",
+        "size_max",
+    )
 
     def __init__(
         self,
@@ -72,6 +82,9 @@ class MessageRun:
         """No payload is larger."""
         self.posted_us = posted_us
         self.holder: RunHolder | None = None
+        self.laid_out: list[Message] | None = None
+        """The messages as objects of their own, once somebody has looked at one; what is done to those is not done to
+        the run any more."""
 
     @property
     def count(self) -> int:
@@ -105,12 +118,19 @@ class MessageRun:
         self.payload_bytes -= payload_bytes
         return front
 
+    def end(self) -> None:
+        """Take notice that they are in their queue no more, and nobody holds them."""
+        self.holder = None
+        self.laid_out = []
+
     def each(self) -> list[Message]:
-        """Return the messages, which are objects of their own from now on: nobody uses the run afterwards."""
+        """Return the messages, which are objects of their own from now on."""
+        if self.laid_out is not None:
+            return self.laid_out
         queue, holder, posted_us = self.queue, self.holder, self.posted_us
         state, flags = (_POSTED, 0) if holder is None else (_ACQUIRED, DISPATCHED)
         body, priority, posted_ms = self.shape.body, self.shape.priority, posted_us // 1000
-        messages = [
+        self.laid_out = messages = [
             Message(
                 sequence,
                 queue,
@@ -128,7 +148,7 @@ class MessageRun:
         if holder is not None:
             for message in messages:
                 message.holder = holder
-            holder.laid_out(self, messages)
+            holder.hold_singly(self, messages)
         return messages
 
 

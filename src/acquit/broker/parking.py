@@ -56,9 +56,11 @@ class Sizes(NamedTuple):
     """Messages of one priority beyond which those that come are parked."""
     block: int
     """Messages that are parked, and made objects again, together: less than a millisecond's work."""
+    run: int = 1
+    """Messages that are worth a run where others wait already: each costs as much as some messages to be handed out."""
 
 
-SIZES = Sizes(8_192, 512)
+SIZES = Sizes(8_192, 512, 8)
 """Sizes of a broker that is made now. Tests make them small."""
 
 

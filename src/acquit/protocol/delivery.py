@@ -552,7 +552,7 @@ class SessionDeliveries:
             if not count:
                 return
         # A receiver speaks of deliveries that we sent, a sender of those that we received (2.7.6).
-        unsettled = self._listed(role, last)
+        unsettled = self._listed(role, first, last)
         said_of = count
         if count > _WIDE:
             if not unsettled:
@@ -604,7 +604,7 @@ class SessionDeliveries:
         cost = ACCEPTED_COST if state.__class__ is Accepted else DELIVERY_COST
         ids = ids[: 1 + max(0, turn.left) // cost]
         turn.left -= cost * len(ids)
-        unsettled = self._listed(role, ids[-1] & MASK) if ids else {}
+        unsettled = self._listed(role, ids[0] & MASK, ids[-1] & MASK) if ids else {}
         found = [delivery for id_ in ids if (delivery := unsettled.get(id_ & MASK)) is not None]
         if len(found) < len(ids):
             self._missed(role, state)
@@ -616,10 +616,12 @@ class SessionDeliveries:
             self._hear(found, input_, state, unsettled, SENDER_STEPS if role else RECEIVER_STEPS)
         return len(ids)
 
-    def _listed(self, role: Role, last: int) -> dict[int, Delivery]:
-        """The map of what the peer in this role speaks of, if it speaks of none behind `last`."""
-        if role and self._sent_runs and distance(last, self._sent_runs[0].first_id) > 0:
-            return self._outgoing  # without what was sent together after that
+    def _listed(self, role: Role, first: int, last: int) -> dict[int, Delivery]:
+        """The map of what the peer in this role speaks of, if it speaks of none but those from `first` to `last`."""
+        if role and self._sent_runs:
+            run = self._sent_runs[0].first_id
+            if distance(first, run) > 0 and distance(last, run) > 0:
+                return self._outgoing  # without what was sent together after that
         return self.outgoing if role else self.incoming
 
     def _missed(self, role: Role, state: DeliveryState | None) -> None:

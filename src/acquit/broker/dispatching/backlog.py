@@ -44,6 +44,7 @@ _SWEEP_MIN = 1_000
 _PORTION = 5_000
 _MORE_BLOCKS = 16
 _TIDIED = 2_000
+_LIST_MAX = 1_024
 
 
 class _Lane:
@@ -90,6 +91,16 @@ def _last_of(part: MessageRun | list[Message]) -> int:
     return part.sequences[-1] if isinstance(part, MessageRun) else part[-1].sequence
 
 
+def _run_in(part: MessageRun | list[Message]) -> MessageRun | None:
+    """Return a part that is still a run; None for others."""
+    return part if isinstance(part, MessageRun) and part.laid_out is None else None
+
+
+def _singles(part: MessageRun | list[Message]) -> list[Message]:
+    """Return the messages of a part, as single ones from now on."""
+    return part.each() if isinstance(part, MessageRun) else part
+
+
 class Backlog:
     """The available messages of one queue. `count` is how many there are."""
 
@@ -116,32 +127,37 @@ class Backlog:
             return
         self.count += len(messages)
         lane = self._lane(first.priority)
-        parts = lane.parts
-        if parts and first.sequence > _last_of(parts[-1]):
-            parts.append(messages.copy())
-            return
-        if parts and messages[-1].sequence > _first_of(parts[0]):
-            self._lay_out(lane)
-        self._put(lane, messages)
+        if not lane.parts or messages[-1].sequence < _first_of(lane.parts[0]):
+            self._put(lane, messages)
+        elif first.sequence > _last_of(lane.parts[-1]):
+            self._put_behind(lane, messages)
+        else:
+            for message in messages:
+                heappush(lane.returned, (message.sequence, message))
 
     # -- what comes in runs -------------------------------------------------------------------------------------------
 
     def extend_run(self, run: MessageRun) -> None:
         """`extend` with what came together, and is newer than all that was posted."""
-        self.count += run.count
-        self._lane(run.priority).parts.append(run)
+        if self.count and self._parking is not None and run.count < self._parking.sizes.run:
+            self.extend(run.each())
+        else:
+            self.count += run.count
+            self._lane(run.priority).parts.append(run)
 
     def next_run(self) -> MessageRun | None:
         """The run whose messages are the next; it stays where it is. None where something may be before it."""
         lane = self._lane_of_run()
-        return None if lane is None else self._run_of(lane)
+        return None if lane is None else _run_in(lane.parts[0])
 
     def take_run(self, limit: int) -> MessageRun:
         """The first of `next_run`, at most `limit`, no longer counted; they are the caller's now."""
         lane = self._lane_of_run()
         assert lane is not None
-        run = self._run_of(lane)
+        run = _run_in(lane.parts[0])
         assert run is not None
+        if lane.returned:
+            limit = min(limit, bisect_right(run.sequences, lane.returned[0][0]))
         if run.count > limit:
             run = run.split(limit)
         else:
@@ -152,37 +168,40 @@ class Backlog:
     def lay_out(self) -> None:
         """Let all that came in runs be single messages."""
         for lane in self._lanes:
-            self._lay_out(lane)
+            for part in lane.parts:
+                _singles(part)
 
     def _lane_of_run(self) -> _Lane | None:
-        """Return the first lane that is not empty, if nothing is laid out in it."""
+        """Return the first lane that is not empty, if the next in it stands in a part."""
         for lane in self._lanes:
-            if lane.line or lane.deep or lane.returned:
+            if lane.line or lane.deep:
+                return None
+            self._pass_returned(lane)
+            if lane.returned and self._returned_first(lane):
                 return None
             if lane.parts:
                 return lane
         return None
 
     @staticmethod
-    def _run_of(lane: _Lane) -> MessageRun | None:
-        part = lane.parts[0]
-        return part if isinstance(part, MessageRun) else None
+    def _returned_first(lane: _Lane) -> bool:
+        """Return whether what has returned is before all that stands in parts."""
+        return not lane.parts or lane.returned[0][0] < _first_of(lane.parts[0])
 
-    def _lay_out(self, lane: _Lane) -> None:
-        for _ in self._laid_out(lane):
-            pass
-
-    def _laid_out(self, lane: _Lane) -> Iterator[Message]:
-        """Return what is in the parts of a lane, each of which is laid out as its turn comes."""
-        while lane.parts:
-            messages = self._next_part(lane)
-            self._put(lane, messages)
-            yield from messages
-
-    @staticmethod
-    def _next_part(lane: _Lane) -> list[Message]:
-        part = lane.parts.popleft()
-        return part.each() if isinstance(part, MessageRun) else part
+    def _put_behind(self, lane: _Lane, messages: list[Message]) -> None:
+        """Put messages behind all parts. As many of them gather there as are not worth a look, the parts before them
+        come to an end little by little, so that they can be parked."""
+        last = lane.parts[-1]
+        if isinstance(last, list):
+            last += messages
+        else:
+            lane.parts.append(messages.copy())
+            return
+        moved = 0
+        while len(last) > _LIST_MAX and lane.parts and moved < _LIST_MAX:
+            part = _singles(lane.parts.popleft())
+            self._put(lane, part)
+            moved += len(part)
 
     def _put(self, lane: _Lane, messages: list[Message]) -> None:
         """Put messages, in order, among what is laid out."""
@@ -213,10 +232,12 @@ class Backlog:
         for lane in self._lanes:
             line, returned = lane.line, lane.returned
             while len(taken) < limit and (line or self._refill(lane, runs=runs) or returned):
-                if returned and (not line or returned[0][0] < line[0].sequence):
+                if returned and (returned[0][0] < line[0].sequence if line else self._returned_first(lane)):
                     message = heappop(returned)[1]
-                else:
+                elif line:
                     message = line.popleft()
+                else:
+                    break  # a run is the next
                 if message.state is _AVAILABLE:
                     taken.append(message)
                 else:
@@ -301,9 +322,9 @@ class Backlog:
                     if message.state is _AVAILABLE:
                         return message.sequence, message.posted_us
         for part in lane.parts:
-            if isinstance(part, MessageRun):
+            if isinstance(part, MessageRun) and part.laid_out is None:
                 return part.sequences[0], part.posted_us
-            for message in part:
+            for message in _singles(part):
                 if message.state is _AVAILABLE:
                     return message.sequence, message.posted_us
         return None
@@ -347,23 +368,31 @@ class Backlog:
             for _, message in lane.returned:
                 yield message
             for part in lane.parts:
-                if isinstance(part, list):
-                    yield from part
+                if _run_in(part) is None:
+                    yield from _singles(part)
 
     def remembered(self, chosen: Callable[[int], bool] | None = None) -> Iterator[Message]:
         """Return what is in it now, in order, whatever becomes of it while the caller goes through it; of that, what is
         `chosen` by its sequence. What has left meanwhile is among it, unless it was parked. To begin costs no more than
-        a copy of the places."""
-        self.lay_out()
+        a copy of the places: runs are laid out as their turn comes."""
         copies = [
-            (lane.line.copy(), deque(map(_in_hand, lane.blocks)), lane.tail.copy(), lane.returned.copy())
+            (
+                lane.line.copy(),
+                deque(map(_in_hand, lane.blocks)),
+                lane.tail.copy(),
+                deque(part.copy() if isinstance(part, list) else part for part in lane.parts),
+                lane.returned.copy(),
+            )
             for lane in self._lanes
         ]
         return (
             message
-            for line, blocks, tail, returned in copies
+            for line, blocks, tail, parts, returned in copies
             for message in _merged(
-                _popped(returned), chain(_emptied(line), self._unparked(_emptied(blocks), chosen), tail)
+                _popped(returned),
+                chain(
+                    _emptied(line), self._unparked(_emptied(blocks), chosen), tail, _waiting_in(_emptied(parts), chosen)
+                ),
             )
             if chosen is None or chosen(message.sequence)
         )
@@ -371,12 +400,12 @@ class Backlog:
     def lanes_above(self, sequence: int, limit: int) -> Iterator[list[Message]]:
         """Return, of each priority, the messages with higher sequences: the first ones, at most `limit`, of what was
         posted, and by portions all of what has returned to its place, in no order. They stay where they are."""
-        self.lay_out()
         for lane in list(self._lanes):
             behind = chain(
                 islice(lane.line, bisect_right(lane.line, sequence, key=_sequence), None),
                 self._unparked(block for block in lane.blocks if _last(block) > sequence),
                 lane.tail,
+                chain.from_iterable(_singles(part) for part in list(lane.parts) if _last_of(part) > sequence),
             )
             above = (message for message in behind if message.state is _AVAILABLE and message.sequence > sequence)
             yield list(islice(above, limit))
@@ -429,8 +458,8 @@ class Backlog:
                 lane.line.extend(lane.tail)
                 lane.tail.clear()
                 lane.deep = False
-        while lane.parts and len(lane.line) < least and (runs or isinstance(lane.parts[0], list)):
-            lane.line.extend(self._next_part(lane))
+        while lane.parts and len(lane.line) < least and (runs or _run_in(lane.parts[0]) is None):
+            lane.line.extend(_singles(lane.parts.popleft()))
         return bool(lane.line)
 
     def _unparked(
@@ -451,7 +480,7 @@ class Backlog:
         posted: Iterable[Message] = lane.line
         if lane.deep:
             posted = chain(lane.line, self._unparked(lane.blocks), lane.tail)
-        posted = chain(posted, self._laid_out(lane))
+        posted = chain(posted, chain.from_iterable(map(_singles, list(lane.parts))))
         if not lane.returned:
             return iter(posted)
         waiting = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
@@ -468,8 +497,8 @@ class Backlog:
             while lane.blocks and not self._has_waiting(lane.blocks[0]):
                 self._absent -= len(lane.blocks.popleft())
             lane.tail = _waiting(lane.tail)
-            parts = (part if isinstance(part, MessageRun) else _waiting(part) for part in lane.parts)
-            lane.parts = deque(part for part in parts if isinstance(part, MessageRun) or part)
+            parts = (_run_in(part) or _waiting(_singles(part)) for part in lane.parts)
+            lane.parts = deque(part for part in parts if part)
             lane.deep = bool(lane.blocks or lane.tail)
             lane.returned = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
             heapify(lane.returned)
@@ -499,7 +528,17 @@ class Backlog:
 def _objects(lane: _Lane) -> int:
     """Count the messages of a lane that are not parked."""
     posted = len(lane.line) + len(lane.tail) + len(lane.returned)
-    return posted + sum(len(part) for part in chain(lane.blocks, lane.parts) if isinstance(part, list))
+    posted += sum(len(block) for block in lane.blocks if isinstance(block, list))
+    return posted + sum(len(_singles(part)) for part in lane.parts if _run_in(part) is None)
+
+
+def _waiting_in(parts: Iterable[MessageRun | list[Message]], chosen: Callable[[int], bool] | None) -> Iterator[Message]:
+    """Return the messages of parts, but of runs that have left since or of which none is chosen."""
+    for part in parts:
+        if isinstance(part, list) or part.laid_out is not None:
+            yield from _singles(part)
+        elif part.holder is None and (chosen is None or any(map(chosen, part.sequences))):
+            yield from part.each()
 
 
 def _in_hand(block: array[int] | list[Message]) -> array[int] | list[Message]:

@@ -439,7 +439,7 @@ class Consumer(Actor):
             self.timed = run if isinstance(run, MessageRun) else run[len(run) // 2]
             self.timed_us, self.untimed = time_us, RUNS_SKIPPED
 
-    def laid_out(self, run: MessageRun, messages: Sequence[Message]) -> None:
+    def hold_singly(self, run: MessageRun, messages: Sequence[Message]) -> None:
         """Hold these messages in place of the run that they were."""
         if self.timed is run:
             self.timed = messages[len(messages) // 2]

@@ -240,7 +240,8 @@ class Sending:
 
     def _leave_synced(self, consumer: Consumer, outgoing: list[Outgoing], durable: bool) -> None:
         consumer.reserved_bytes += sum([len(one.payload) for one in outgoing])
-        if durable:
+        # What was recorded before and is not synced yet leaves before.
+        if durable or consumer.reserved > len(consumer.outbox) + len(outgoing):
             self._scribe.when_synced(self._recorded, consumer, outgoing)
         else:
             self._recorded(consumer, outgoing)

@@ -130,7 +130,7 @@ class Settling:
         """*Accepted*, of all messages of a run, whose receiver has settled them."""
         consumer, queue, count = run.holder, run.queue, run.count
         assert isinstance(consumer, Consumer)  # nobody else holds runs
-        run.holder = None
+        run.end()
         self._memory.leave_all(queue, count, count, run.payload_bytes + count * OVERHEAD_BYTES)
         self._count_accepted(consumer, count, run.payload_bytes)
         self._count_volatile(queue, count)

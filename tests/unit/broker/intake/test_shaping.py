@@ -351,6 +351,25 @@ def as_jms(number: int, created_ms: int = NOW_MS, **more: Any) -> Message:
     return Message(b"x" * 20, **(said | more))
 
 
+@pytest.mark.parametrize("make", [bytes, bytes.decode])
+@pytest.mark.parametrize("properties", [{}, {"k": "v"}])
+def test_a_template_takes_bodies_of_any_length(
+    make: Callable[[bytes], bytes | str], properties: dict[str, str]
+) -> None:
+    def payload(size: int) -> bytes:
+        return Message(make(b"x" * size), application_properties=properties).encode()
+
+    for learnt in (0, 3, 256):
+        template = learn_template(read_posting(payload(learnt)))
+        assert template is not None
+        for size in (0, 1, 255, 256, 70_000):
+            assert template.fits(payload(size))
+            assert not template.fits(payload(size) + b"x")
+            assert not template.fits(payload(size)[:-1])
+        other = make is bytes
+        assert not template.fits(Message("text" if other else b"octets", application_properties=properties).encode())
+
+
 def test_messages_of_jms_clients_have_one_template() -> None:
     templates = Templates()
     templates.learn(read_posting(as_jms(1).encode()))
