@@ -262,7 +262,8 @@ MISTAKES: tuple[Planted, ...] = (
         "sent before it is recorded as consumed",
         "a message goes once to receivers that settle on arrival, also over a crash",
         "broker/dispatching/sending.py",
-        "        if durable:\n            self._scribe.when_synced(self._recorded, consumer, outgoing)\n        else:\n"
+        "        if durable or consumer.reserved > len(consumer.outbox) + len(outgoing):\n"
+        "            self._scribe.when_synced(self._recorded, consumer, outgoing)\n        else:\n"
         "            self._recorded(consumer, outgoing)\n",
         "        self._recorded(consumer, outgoing)\n",
     ),
@@ -474,26 +475,11 @@ MISTAKES: tuple[Planted, ...] = (
     ),
     # -- runs ----------------------------------------------------------------------------------------------------------
     _one(
-        "run that is never dispatched twice, it seems",
+        "run that was never had",
         "what somebody had is not called fresh when it comes back, also out of a run",
         "broker/message_run.py",
         "(_ACQUIRED, DISPATCHED)",
         "(_ACQUIRED, 0)",
-    ),
-    _one(
-        "run that is overtaken by what came after it",
-        "messages of one priority come in order, also where some came in a run",
-        "broker/dispatching/backlog.py",
-        "        if parts and first.sequence > _last_of(parts[-1]):\n"
-        "            parts.append(messages.copy())\n            return\n",
-        "        if parts:\n            self._put(lane, messages)\n            return\n",
-    ),
-    _one(
-        "run that is accepted too far",
-        "a message is gone when it is accepted, and no other with it",
-        "protocol/delivery.py",
-        "                run = runs[0].split(size)\n",
-        "                run = runs.popleft()\n",
     ),
     # -- recovery ------------------------------------------------------------------------------------------------------
     _one(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.intake.posting import Poster
 from acquit.broker.intake.shaping import learn_template, read_posting
+from acquit.broker.message import OBJECT_BYTES, PARKED_BYTES
 from acquit.broker.message import Message as Held
 from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
@@ -225,7 +226,8 @@ class Play:
             for session in client.server.sessions:
                 links = [(link.name, link.unsettled_count, link.credit) for link in session.links]
                 self.seen.append((links, session.outgoing_count, session.oldest_outgoing, session.next_outgoing_id))
-        self.seen.append((core.life.memory.bytes, core.life.memory.object_bytes))
+        memory, parked = core.life.memory, len(core.life.parking.rows)  # what is behind a run is parked later
+        self.seen.append(memory.bytes + parked * (OBJECT_BYTES - PARKED_BYTES))
 
 
 def never(poster: Poster, producer: object) -> list[Queue]:
@@ -242,7 +244,7 @@ def both(address: str, story: Story) -> Play:
 
 
 @pytest.mark.pure
-@pytest.mark.promise("order", "loss")
+@pytest.mark.promise("order", "missing")
 @settings(max_examples=150)
 @example("q", [("first", "accept", 1), ("lose", "", 2)])
 @example("q", [("grant", "", 8), ("first", "accept", 3), ("one", "release", 2), ("first", "accept", 8)])
