@@ -13,8 +13,8 @@ A lane that is *deep* has more behind the deque: *blocks* of messages, which are
 As the line runs out, the next block comes to its end; as the blocks have run out, the tail.
 
 What is posted in a run (`broker.message_run`) is behind all of that, in the lane's *parts*: each is a run or, where
-others were posted behind runs, a list. They come to the line one by one, as far as somebody wants single messages, and
-are laid out altogether where one is to be put between them.
+others were posted behind runs, a list. They come to the line one by one, as far as somebody wants single messages; who
+looks at all that waits lays out each run where it stands, as its turn comes.
 
 Messages that expired or were purged stay where they are and are passed over when their turn comes (their state is no
 longer AVAILABLE, or nothing is known of them any more); when there are more of them than of the others, the lane is
@@ -45,6 +45,7 @@ _PORTION = 5_000
 _MORE_BLOCKS = 16
 _TIDIED = 2_000
 _LIST_MAX = 1_024
+"""Messages of a list behind runs beyond which these runs, and then the list, come to the lane, to be parked there."""
 
 
 class _Lane:
