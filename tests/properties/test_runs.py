@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from acquit.broker.dispatching.backlog import Backlog
-from acquit.broker.intake.posting import Poster
+from acquit.broker.intake.runs import Runs
 from acquit.broker.intake.shaping import learn_template, read_posting
 from acquit.broker.message import OBJECT_BYTES, PARKED_BYTES
 from acquit.broker.message import Message as Held
@@ -119,9 +120,9 @@ class Play:
             self.receiving = self.world.client("receiving")
         if self.link is not None:
             self.receiving.detach(self.link)
-        options: dict[str, object] = {"presettled": True} if kind == "presettled" else {}
+        options: dict[str, Any] = {"presettled": True} if kind == "presettled" else {}
         if self.address == "topic":
-            self.link = self.receiving.subscriber("t", "subscriber", durable=True, credit=2, **options)  # type: ignore[arg-type]
+            self.link = self.receiving.subscriber("t", "subscriber", durable=True, credit=2, **options)
             return
         if kind == "second":
             options["second"] = True
@@ -129,7 +130,7 @@ class Play:
             options["selector"] = "JMSPriority > 3"
         elif kind == "tight":
             options["max_message_size"] = 150
-        self.link = self.receiving.receiver(self.address, credit=2, **options)  # type: ignore[arg-type]
+        self.link = self.receiving.receiver(self.address, credit=2, **options)
 
     def play(self, story: Story) -> list[object]:
         for verb, kind, count in [*POSTED, *story]:
@@ -230,13 +231,13 @@ class Play:
         self.seen.append(memory.bytes + parked * (OBJECT_BYTES - PARKED_BYTES))
 
 
-def never(poster: Poster, producer: object) -> list[Queue]:
+def never(runs: Runs, producer: object) -> list[Queue]:
     return []
 
 
 def both(address: str, story: Story) -> Play:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Poster, "_queues_of_runs", never)
+        patch.setattr(Runs, "queues", never)
         expected = Play(address).play(story)
     play = Play(address)
     assert play.play(story) == expected

@@ -23,6 +23,7 @@ from acquit.broker.intake.arrival import Arrival
 from acquit.broker.intake.entering import note_group
 from acquit.broker.intake.fan import Fan
 from acquit.broker.intake.limits import Room, admit, check_paused, full, note_value
+from acquit.broker.intake.runs import Runs
 from acquit.broker.intake.shaping import (
     check_cost,
     expiry,
@@ -31,7 +32,6 @@ from acquit.broker.intake.shaping import (
 )
 from acquit.broker.links.endpoints import takes_rejected
 from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
-from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.intake.marks import Claim, Mark, Marks
-    from acquit.broker.intake.shaping import Posting, Template, Templates
+    from acquit.broker.intake.shaping import Posting, Template
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.links.termini import Termini
@@ -120,6 +120,7 @@ class Poster:
         self._marks = marks
         self._denials = denials
         self._entering = entering
+        self._runs = Runs(life, nodes)
         self._transactions = transactions
         self._termini = termini
         self.durations = Durations()
@@ -219,7 +220,7 @@ class Poster:
 
     def receive_run(self, producer: Producer, run: ReceivedRun) -> None:
         """Deliveries of one link that came together: as one, if they are volatile, alike, and there is room for all."""
-        entering = self._runs_of(producer, run) if run.whole else []
+        entering = self._runs.of(producer, run) if run.whole else []
         if not entering:
             producer.link.takes_runs = False  # until `receive` finds that they would have been such
             self.receive(producer, run.deliveries)
@@ -228,70 +229,6 @@ class Poster:
             self._entering.enter_run(messages)
         producer.link.session.settle_run(run, ACCEPTED)
         self._learn_size(producer, entering[-1].payload_bytes // entering[-1].count, durable=False)
-
-    def _runs_of(self, producer: Producer, run: ReceivedRun) -> list[MessageRun]:
-        """Return what came together, for each of its queues; nothing where one must be looked at by itself."""
-        queues = self._queues_of_runs(producer)
-        alike = self._alike(producer.templates, run.payloads) if queues and not run.message_format else {}
-        if not alike:
-            return []
-        count, payload_bytes = len(run.payloads), sum(map(len, run.payloads))
-        cost = payload_bytes + count * OVERHEAD_BYTES
-        for queue in queues:
-            room = Room(queue, self._memory)
-            if room.messages < count or min(room.bytes, room.volatile) < cost:
-                return []
-        if self._memory.left < cost * len(queues):
-            return []
-        time_us = self._scribe.time_us
-        step = len(queues)
-        try:
-            first = self._scribe.sequences.take_all(count * step, time_us)
-        except StoreFull:
-            return []
-        runs = []
-        for template, places in alike.items():
-            payloads: Sequence[bytes] = run.payloads
-            if len(places) < count:
-                payloads = [payloads[place] for place in places]
-            sizes = list(map(len, payloads))
-            for at, queue in enumerate(queues):
-                sequences: Sequence[int] = range(first + at, first + count * step, step)
-                if len(places) < count:
-                    sequences = [sequences[place] for place in places]
-                runs.append(MessageRun(queue, sequences, template, payloads, sum(sizes), max(sizes), time_us))
-        return runs
-
-    @staticmethod
-    def _alike(templates: Templates, payloads: Sequence[bytes]) -> dict[Template, Sequence[int]]:
-        """Return where the payloads are that fit each template, each of another priority; nothing where one fits none
-        that a run may have."""
-        latest = templates.latest
-        if latest is not None and all(map(latest.fits, payloads)):
-            return {latest: range(len(payloads))}
-        alike: dict[Template, list[int]] = {}
-        for place, payload in enumerate(payloads):
-            template = templates.of(payload)
-            if template is None or template.durable or template.marked:
-                return {}
-            alike.setdefault(template, []).append(place)
-        apart = len({template.priority for template in alike}) == len(alike)  # so no order between them is lost
-        return {**alike} if apart else {}
-
-    def _queues_of_runs(self, producer: Producer) -> list[Queue]:
-        """The queues that a link's messages enter as runs, if they are like the latest; none where they do not."""
-        template = producer.templates.latest
-        if template is None or template.durable or template.marked or producer.link.stateful:
-            return []
-        if producer.resumable is not None or producer.mark is not None:
-            return []
-        if producer.topic is not None:
-            queues = self._nodes.plain_routes(producer.topic)
-            if any(queue.subscription is not None and queue.subscription.filtered for queue in queues):
-                return []
-        else:
-            queues = [] if producer.queue is None else [producer.queue]
-        return queues if all(queue.plain and not queue.browsers for queue in queues) else []
 
     def _enter_group(
         self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int
@@ -322,7 +259,7 @@ class Poster:
         else:
             producer.link.session.settle_all(deliveries, ACCEPTED)
             if producer.templates.of(deliveries[0].payload) is not None:  # the next may be like it, all of them
-                producer.link.takes_runs = bool(self._queues_of_runs(producer))
+                producer.link.takes_runs = bool(self._runs.queues(producer))
         self._learn_size(producer, payload_bytes // len(deliveries), durable=durable)
 
     @staticmethod
