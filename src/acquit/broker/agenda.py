@@ -161,8 +161,7 @@ class Agenda:
         for queue in (*self._queues.by_name.values(), *self._removal.queues):
             lost = queue.live - durable.get(queue, 0) - self._life.parking.count(queue)
             if lost:
-                queue.counts[EventKind.LOST_VOLATILE] += lost
-                self._scribe.count_volatile(queue, EventKind.LOST_VOLATILE, lost)
+                self._scribe.volatile_events(EventKind.LOST_VOLATILE, queue, lost)
         self._scribe.write_counters()
         self._auditor.tick()
 

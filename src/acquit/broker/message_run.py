@@ -76,7 +76,7 @@ class MessageRun:
         self.sequences = sequences
         self.shape = shape
         self.payloads = payloads
-        """Payloads as they were posted."""
+        """Payloads as they were posted; none once they are laid out, when the messages have their bodies."""
         self.payload_bytes = payload_bytes
         self.size_max = size_max
         """No payload is larger."""
@@ -145,6 +145,7 @@ class MessageRun:
             )
             for sequence, payload in zip(self.sequences, self.payloads, strict=True)
         ]
+        self.payloads = ()
         if holder is not None:
             for message in messages:
                 message.holder = holder

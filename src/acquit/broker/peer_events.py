@@ -143,8 +143,8 @@ class PeerEvents:
             self._crediting.top_up(context)
 
     def _run_accepted(self, peer: Peer, event: RunAccepted) -> None:
-        if isinstance(event.contexts, MessageRun):  # what else is sent together
-            self._settling.run_accepted(event.contexts)
+        assert isinstance(event.contexts, MessageRun)  # nothing else is sent together
+        self._settling.run_accepted(event.contexts)
 
     def _states_received(self, peer: Peer, event: StatesReceived) -> None:
         context = event.link.context

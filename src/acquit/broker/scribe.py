@@ -188,6 +188,11 @@ class Scribe:
         except StoreFull:
             self.exhausted = True
 
+    def volatile_events(self, kind: int, queue: JournaledNode, count: int) -> None:
+        """The same for so many volatile messages of one queue."""
+        queue.counts[kind] += count
+        self.count_volatile(queue, kind, count)
+
     def attempt(
         self,
         kind: int,

@@ -195,7 +195,7 @@ class Contexts(Protocol):
     """The application's side of a `SentRun`: what the contexts of its deliveries would be."""
 
     def each(self) -> Sequence[object]:
-        """Return the contexts, as single ones from now on: called once at most, and nothing else afterwards."""
+        """Return the contexts, as single ones from now on: they are not split any more."""
         ...
 
     def split(self, count: int) -> Contexts:
@@ -459,7 +459,7 @@ class SessionDeliveries:
         self._received_runs.remove(run)
         link.unsettled_count -= count
         self._dispositions.run(Role.RECEIVER, True, encoded).extend(range(run.first_id, run.first_id + count))
-        self._said(state, self.outgoing_count)
+        self.mark_dirty()
         return count
 
     # -- for links, deliveries and the connection
@@ -467,11 +467,6 @@ class SessionDeliveries:
     def keep_received(self, run: ReceivedRun) -> None:
         """Keep deliveries that came together, younger than all others, as such until somebody looks."""
         self._received_runs.append(run)
-
-    @property
-    def keeps_received(self) -> bool:
-        """True if some that came together are kept as such."""
-        return bool(self._received_runs)
 
     def keep_sent(self, run: SentRun) -> None:
         """Keep deliveries that were sent together, younger than all others, as such until somebody looks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -19,18 +20,18 @@ from tests.support.wire import kinds, only
 FIRST = 1_000  # wide from the start
 
 
-def transfers(first: int, count: int, **fields: object) -> bytes:
+def transfers(first: int, count: int, **fields: Any) -> bytes:
     frames = []
     for number in range(first, first + count):
         id_ = number & 0xFFFF_FFFF
-        transfer = Transfer(0, id_, number.to_bytes(8, "big"), 0, **fields)  # type: ignore[arg-type]
+        transfer = Transfer(0, id_, number.to_bytes(8, "big"), 0, **fields)
         frames.append(encode_frame(0, encode_composite(transfer) + b"%d" % number))
     return b"".join(frames)
 
 
-def taking(first: int = FIRST, **options: object) -> tuple[Peer, ReceivingLink]:
+def taking(first: int = FIRST, **options: Any) -> tuple[Peer, ReceivingLink]:
     """An engine whose application takes runs, and that has seen one transfer."""
-    peer, link = receiving_engine(100, **options)  # type: ignore[arg-type]
+    peer, link = receiving_engine(100, **options)
     peer.send_bytes(transfers(first, 1))
     peer.hear()
     link.takes_runs = True
@@ -120,7 +121,7 @@ def test_settled_ones_come_as_a_run_that_nobody_answers() -> None:
 @pytest.mark.parametrize("what", ["transaction", "second"])
 def test_what_may_be_told_apart_comes_singly(what: str) -> None:
     mode = RcvSettleMode.SECOND if what == "second" else RcvSettleMode.FIRST
-    fields = {"state": TransactionalState(b"t")} if what == "transaction" else {}
+    fields: dict[str, Any] = {"state": TransactionalState(b"t")} if what == "transaction" else {}
     peer, link = receiving_engine(100, rcv_settle_mode=mode)
     peer.send_bytes(transfers(FIRST, 1, **fields))
     link.takes_runs = True
@@ -158,9 +159,9 @@ def tag(number: int) -> bytes:
     return number.to_bytes(4, "big")
 
 
-def sent(letters: str = "abcde", **options: object) -> tuple[Peer, SendingLink]:
+def sent(letters: str = "abcde", **options: Any) -> tuple[Peer, SendingLink]:
     """An engine that has sent one by itself, and these together."""
-    settings = ConnectionOptions(container_id="engine", **options)  # type: ignore[arg-type]
+    settings = ConnectionOptions(container_id="engine", **options)
     peer, link = sending_engine(options=settings)
     link.session.next_delivery_id = FIRST
     link.send(tag(0), b"first", context="first")
@@ -179,9 +180,9 @@ def together(link: SendingLink, letters: str) -> None:
     )
 
 
-def accept(peer: Peer, first: int, last: int | None = None, **fields: object) -> list[tuple[type, str]]:
+def accept(peer: Peer, first: int, last: int | None = None, **fields: Any) -> list[tuple[type, str]]:
     """What the application hears of it, as letters."""
-    said = Disposition(Role.RECEIVER, first, last, **{"settled": True, "state": ACCEPTED, **fields})  # type: ignore[arg-type]
+    said = Disposition(Role.RECEIVER, first, last, **{"settled": True, "state": ACCEPTED, **fields})
     heard = []
     for event in peer.say(said):
         if isinstance(event, RunAccepted):

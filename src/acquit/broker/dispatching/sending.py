@@ -169,7 +169,7 @@ class Sending:
         time_us = self._scribe.time_us
         queue.tally.in_queue.add((time_us - run.posted_us) / 1e6, count)
         consumer.acquired(run, time_us)
-        self._count_volatile(_ACQUIRED, queue, count)
+        self._scribe.volatile_events(_ACQUIRED, queue, count)
         self._life.touch(consumer.link.session.connection)
         return count
 
@@ -198,12 +198,8 @@ class Sending:
         if durable:
             scribe.events(event, queue, durable, scribe.actor_number(consumer))
         if len(durable) < len(messages):
-            self._count_volatile(event, queue, len(messages) - len(durable))
+            scribe.volatile_events(event, queue, len(messages) - len(durable))
         return durable
-
-    def _count_volatile(self, event: int, queue: Queue, count: int) -> None:
-        queue.counts[event] += count
-        self._scribe.count_volatile(queue, event, count)
 
     def _consume(self, queue: Queue, consumer: Consumer, messages: list[Message]) -> None:
         """CONSUME, for each: recorded, and sent once that is synced."""

@@ -197,10 +197,9 @@ class Entering:
     def enter_run(self, run: MessageRun) -> None:
         """Put volatile messages that came together into their queue, where nobody browses."""
         queue, count = whole(run.queue), run.count
-        queue.counts[_POSTED] += count
         queue.bytes += run.payload_bytes
         self._memory.enter_all(queue, count, run.payload_bytes, bodies=True)
-        self._scribe.count_volatile(queue, _POSTED, count)
+        self._scribe.volatile_events(_POSTED, queue, count)
         queue.backlog.extend_run(run)
         self._life.dirty[queue] = None
 

@@ -55,7 +55,6 @@ from acquit.protocol.definitions import (
 if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.links.terminus import SourceTerminus
-    from acquit.broker.message import QueueBase
     from acquit.broker.message_run import MessageRun
     from acquit.broker.outcomes.letters import Letters
     from acquit.protocol.delivery import Delivery, DeliveryState
@@ -133,7 +132,7 @@ class Settling:
         run.end()
         self._memory.leave_all(queue, count, count, run.payload_bytes + count * OVERHEAD_BYTES)
         self._count_accepted(consumer, count, run.payload_bytes)
-        self._count_volatile(queue, count)
+        self._scribe.volatile_events(_ACCEPTED, queue, count)
         self._may_have_more(consumer)
 
     def _may_have_more(self, consumer: Consumer) -> None:
@@ -276,7 +275,7 @@ class Settling:
         elif durable:
             self._scribe.events(_ACCEPTED, queue, durable, self._scribe.actor_number(consumer))
         if volatile:
-            self._count_volatile(queue, volatile)
+            self._scribe.volatile_events(_ACCEPTED, queue, volatile)
         return bool(durable)
 
     def _count_accepted(self, consumer: Consumer, count: int, payload_bytes: int) -> None:
@@ -288,11 +287,6 @@ class Settling:
         if consumer.timed is not None and consumer.timed.holder is not consumer:
             consumer.end_timing(self._scribe.time_us)
         queue.bytes -= payload_bytes
-
-    def _count_volatile(self, queue: QueueBase, count: int) -> None:
-        """Count so many volatile messages as accepted."""
-        queue.counts[_ACCEPTED] += count
-        self._scribe.count_volatile(queue, _ACCEPTED, count)
 
     def _decide(
         self,
