@@ -89,7 +89,7 @@ class MessageRun:
     @property
     def count(self) -> int:
         """Number of messages."""
-        return len(self.payloads)
+        return len(self.sequences)
 
     @property
     def priority(self) -> int:
