@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressPolicy, AddressRule, BrokerOptions
 from acquit.broker.queue import NodeState
-from acquit.protocol.definitions import Accepted, DeliveryState, Modified, Rejected, Released
+from acquit.protocol.definitions import Accepted, DeliveryState, Modified, RcvSettleMode, Rejected, Released
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import SHALLOW, Client, World, runs_in
@@ -101,6 +101,7 @@ class Play:
         self.world = World(OPTIONS, sizes=SHALLOW._replace(run=least))
         self.seen: list[object] = []
         self.number = 0
+        self.browsers = count()
         self.runs = 0
         self.receiving: Client | None = None
         self.link: ReceivingLink | None = None
@@ -170,7 +171,8 @@ class Play:
             case "grant":
                 link.grant(link.credit + count)
             case "first" if held:
-                link.session.settle_all(held[:count], OUTCOMES[kind])
+                second = link.rcv_settle_mode is RcvSettleMode.SECOND  # it must say an outcome
+                link.session.settle_all(held[:count], OUTCOMES[kind] or (Accepted() if second else None))
             case "one" if held:
                 held[count % len(held)].settle(OUTCOMES[kind] or Accepted())
             case "settled" if held:  # what each of them says goes by itself
@@ -196,12 +198,12 @@ class Play:
             case "detach" | "receiver":
                 self.receiver(kind)
             case "browse" if self.address != "topic":
-                browser = receiving.receiver(self.address, f"browser{self.number}", credit=count, browse=True)
+                browser = receiving.receiver(self.address, f"browser{next(self.browsers)}", credit=count, browse=True)
                 world.carry()
                 self.seen.append(receiving.bodies(browser))
                 receiving.detach(browser)
             case "watch" if self.address != "topic":  # a browser that stays
-                receiving.receiver(self.address, f"browser{self.number}", credit=count, browse=True)
+                receiving.receiver(self.address, f"browser{next(self.browsers)}", credit=count, browse=True)
             case "purge" if self.address != "topic":
                 world.purge(self.address)
             case "pass time":
