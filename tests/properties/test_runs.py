@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from acquit.broker.dispatching.backlog import Backlog
+from acquit.broker.dispatching.sending import Sending
 from acquit.broker.intake.runs import Runs
 from acquit.broker.intake.shaping import learn_template, read_posting
 from acquit.broker.message import OBJECT_BYTES, PARKED_BYTES
@@ -238,9 +239,14 @@ def never(runs: Runs, producer: object) -> list[Queue]:
     return []
 
 
+def one_by_one(sending: Sending, consumer: object, messages: object) -> bool:
+    return False
+
+
 def both(address: str, story: Story, least: int = 1) -> Play:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runs, "queues", never)
+        patch.setattr(Sending, "_send_group", one_by_one)
         expected = Play(address, least).play(story)
     play = Play(address, least)
     assert play.play(story) == expected

@@ -153,4 +153,25 @@ class MessageRun:
         return messages
 
 
-__all__ = ["MessageRun", "RunHolder", "Shape"]
+class MessageGroup:
+    """Messages that one consumer was given together, each an object of its own: what the engine keeps of them in place
+    of deliveries. Those that are taken from the consumer meanwhile have another holder."""
+
+    __slots__ = ("consumer", "messages")
+
+    def __init__(self, consumer: Holder, messages: Sequence[Message]) -> None:
+        self.consumer = consumer
+        self.messages = messages
+
+    def each(self) -> Sequence[Message]:
+        """Return the messages."""
+        return self.messages
+
+    def split(self, count: int) -> MessageGroup:
+        """Return the first of them, so many, which are here no more."""
+        front = MessageGroup(self.consumer, self.messages[:count])
+        self.messages = self.messages[count:]
+        return front
+
+
+__all__ = ["MessageGroup", "MessageRun", "RunHolder", "Shape"]

@@ -17,7 +17,7 @@ from acquit.broker.intake.gathering import gather
 from acquit.broker.links.attaching import STOLEN
 from acquit.broker.links.endpoints import Producer
 from acquit.broker.links.parting import held_by
-from acquit.broker.message_run import MessageRun
+from acquit.broker.message_run import MessageGroup, MessageRun
 from acquit.broker.transact.coordinator import Control
 from acquit.protocol.definitions import AmqpCondition, Error, TransactionalState
 from acquit.protocol.events import (
@@ -143,8 +143,12 @@ class PeerEvents:
             self._crediting.top_up(context)
 
     def _run_accepted(self, peer: Peer, event: RunAccepted) -> None:
-        assert isinstance(event.contexts, MessageRun)  # nothing else is sent together
-        self._settling.run_accepted(event.contexts)
+        contexts = event.contexts
+        if isinstance(contexts, MessageRun):
+            self._settling.run_accepted(contexts)
+        else:
+            assert isinstance(contexts, MessageGroup)  # nothing else is sent together
+            self._settling.group_accepted(contexts)
 
     def _states_received(self, peer: Peer, event: StatesReceived) -> None:
         context = event.link.context

@@ -16,6 +16,7 @@ from acquit.broker.dispatching.consumers import Outgoing
 from acquit.broker.intake.shaping import transfer_header
 from acquit.broker.links.terminus import delivery_tag
 from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
+from acquit.broker.message_run import MessageGroup
 from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.protocol.serial import MASK as ID_MASK
@@ -40,6 +41,8 @@ _TAG_STEP: Final = tags.STEP
 _TAG_MASK: Final = tags.MASK
 _TOLD_FLAGS: Final = DURABLE | DISPATCHED | TOLD_DURABLE
 _TAG_BYTES: Final = 4
+_GROUP: Final = 2
+"""Messages that are sent as a group, at the least."""
 _ADDED_BYTES_MAX: Final = 128
 """Octets of our header and our annotations, at most."""
 _HEADERS_MAX: Final = 4_096
@@ -122,29 +125,56 @@ class Sending:
         if len(messages) > room:
             messages = messages[:room]
         session = link.session
-        payloads = self._payloads(messages, session.connection.frame_size_max - FRAME_HEAD_MAX)
-        first_id = session.next_delivery_id
-        numbers = tags.following(consumer.tag, len(payloads))
-        sent = link.send_all([_TAG(number) for number in numbers], payloads, messages)
-        if sent < len(messages):  # one has several frames, and those behind it wait
-            messages, payloads = messages[:sent], payloads[:sent]
-        if not sent:
-            return 0
-        consumer.tag = numbers[sent - 1]
-        if queue.policy.lock_duration_ms:
-            outgoing = session.outgoing
-            self._locks.acquired(queue, [outgoing[first_id + at & ID_MASK] for at in range(sent)])
+        locked = queue.policy.lock_duration_ms
+        sent = len(messages)
+        if sent < _GROUP or locked or not self._send_group(consumer, messages):
+            payloads = self._payloads(messages, session.connection.frame_size_max - FRAME_HEAD_MAX)
+            first_id = session.next_delivery_id
+            numbers = tags.following(consumer.tag, len(payloads))
+            sent = link.send_all([_TAG(number) for number in numbers], payloads, messages)
+            if sent < len(messages):  # one has several frames, and those behind it wait
+                messages, payloads = messages[:sent], payloads[:sent]
+            if not sent:
+                return 0
+            consumer.tag = numbers[sent - 1]
+            consumer.peer.unwritten_bytes += sum([len(payload) for payload in payloads])
+            if locked:
+                outgoing = session.outgoing
+                self._locks.acquired(queue, [outgoing[first_id + at & ID_MASK] for at in range(sent)])
         again = 0
         for message in messages:
             again += message.flags & DISPATCHED
             message.flags |= DISPATCHED
             message.state = _WHEN_ACQUIRED
             message.holder = consumer
-        consumer.peer.unwritten_bytes += sum([len(payload) for payload in payloads])
         consumer.held += sent
         queue.acquired += sent
         queue.tally.redelivered += again // DISPATCHED
         return sent
+
+    def _send_group(self, consumer: Consumer, messages: Sequence[Message]) -> bool:
+        """Send all of these together. False, and nothing is sent, where a closer look at one of them is needed."""
+        headers = self._headers
+        heads: list[bytes] = []
+        bodies: list[bytes] = []
+        for message in messages:
+            body = message.body
+            head = headers.get(message.attempt << 16 | message.priority << 8 | message.flags & _TOLD_FLAGS)
+            if head is None or body is None or message.expires_at_ms:
+                return False
+            heads.append(head)
+            bodies.append(body)
+        head_bytes, count = len(heads[0]), len(messages)
+        sizes = list(map(len, bodies))
+        if any(len(head) != head_bytes for head in set(heads)):
+            return False
+        if not consumer.link.may_send_together(count, _TAG_BYTES, head_bytes + max(sizes)):
+            return False
+        numbers = tags.following(consumer.tag, count)
+        consumer.tag = numbers[-1]
+        consumer.link.send_together(list(map(_TAG, numbers)), heads, bodies, MessageGroup(consumer, messages))
+        consumer.peer.unwritten_bytes += count * head_bytes + sum(sizes)
+        return True
 
     def takes_run(self, consumer: Consumer, run: MessageRun, count: int) -> bool:
         """Return True if so many of the next messages, which came together, can be sent to a consumer together."""

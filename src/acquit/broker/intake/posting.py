@@ -543,7 +543,8 @@ class Poster:
             arrival = self._read(producer, delivery, posting)
             identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
             if identity is not None and identity.first:
-                self._duplicates.suppress(identity, arrival.target, arrival.actor)
+                if self._duplicates.suppress(identity, arrival.target, arrival.actor):
+                    transaction.repeats = True
                 if delivery.link.rcv_settle_mode is RcvSettleMode.SECOND and not delivery.settled:
                     transaction.repeated.append(delivery)
             elif not arrival.queues and arrival.target.policy.unroutable == "release" and not delivery.settled:

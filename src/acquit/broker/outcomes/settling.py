@@ -55,7 +55,7 @@ from acquit.protocol.definitions import (
 if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.links.terminus import SourceTerminus
-    from acquit.broker.message_run import MessageRun
+    from acquit.broker.message_run import MessageGroup, MessageRun
     from acquit.broker.outcomes.letters import Letters
     from acquit.protocol.delivery import Delivery, DeliveryState
 
@@ -133,6 +133,13 @@ class Settling:
         self._memory.leave_all(queue, count, count, run.payload_bytes + count * OVERHEAD_BYTES)
         self._count_accepted(consumer, count, run.payload_bytes)
         self._scribe.volatile_events(_ACCEPTED, queue, count)
+        self._may_have_more(consumer)
+
+    def group_accepted(self, group: MessageGroup) -> None:
+        """*Accepted*, of all messages of a group that their receiver still holds, which it has settled."""
+        consumer = group.consumer
+        assert isinstance(consumer, Consumer)  # nobody else is given groups
+        self._accept_held(consumer, [message for message in group.messages if message.holder is consumer])
         self._may_have_more(consumer)
 
     def _may_have_more(self, consumer: Consumer) -> None:
@@ -237,18 +244,24 @@ class Settling:
 
     def _accept(self, consumer: Consumer, deliveries: list[Delivery], *, recorded: bool = False) -> bool:
         """ACCEPT for all that are still held. True if any of them is durable. `recorded`: a commit says so."""
+        held: list[Message] = []
+        for delivery in deliveries:
+            message = delivery.context
+            if message.__class__ is Message and message.holder is consumer:
+                delivery.context = None
+                held.append(message)
+            elif message.__class__ is Retirement:
+                message.said_outside(ACCEPTED)
+        return self._accept_held(consumer, held, recorded=recorded)
+
+    def _accept_held(self, consumer: Consumer, messages: Sequence[Message], *, recorded: bool = False) -> bool:
+        """The same for messages that the consumer does hold, and that no delivery has any more."""
         queue = consumer.queue
         memory, life = self._memory, self._life
         live, left = life.live, life.occupancy.left
         durable: list[Message] = []
         volatile = payload_bytes = bodies = held_bytes = 0
-        for delivery in deliveries:
-            message = delivery.context
-            if message.__class__ is not Message or message.holder is not consumer:
-                if message.__class__ is Retirement:
-                    message.said_outside(ACCEPTED)
-                continue
-            delivery.context = None
+        for message in messages:
             message.holder = None
             message.state = _WHEN_ACCEPTED
             size = message.fingerprint >> 32

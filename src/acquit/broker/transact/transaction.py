@@ -118,6 +118,7 @@ class Transaction:
         "postings",
         "reads",
         "repeated",
+        "repeats",
         "retirements",
         "txn_id",
         "used_us",
@@ -136,6 +137,8 @@ class Transaction:
         self.postings: list[Held] = []
         self.repeated: list[Delivery] = []
         """Duplicates, which post nothing, whose senders settle second: they hear their outcome at the end as well."""
+        self.repeats = False
+        """True if there was a duplicate of a message that the disk may not have yet: its commit promises that one."""
         self.retirements: list[Retirement] = []
         self.reads: list[Read] = []
         self.bytes = 0
@@ -155,6 +158,11 @@ class Transaction:
     def empty(self) -> bool:
         """True if there is nothing in it that a commit would do."""
         return not (self.postings or self.repeated or self.retirements or self.reads)
+
+    @property
+    def lasting(self) -> bool:
+        """True if its commit changes anything that outlives the broker's process, and so is recorded."""
+        return bool(self.number or self.reads) or any(one.message.flags & DURABLE for one in self.retirements)
 
     @property
     def user(self) -> str:

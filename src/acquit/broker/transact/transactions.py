@@ -21,8 +21,9 @@ is rolled back by a restart as well.
 outcome for a delivery that is not there any more), makes the transaction fail: it goes on holding what it has, and
 every commit of it is refused. So does its time, if it is limited; then what it held is given back at once.
 
-A transaction is recorded (TRANSACTION) with its first durable posting, or in the batch of its commit. One that only
-retires and is lost in a crash has left no trace, and needs none.
+A transaction is recorded (TRANSACTION) with its first durable posting, or in the batch of its commit if that changes
+what is durable. One that only retires and is lost in a crash has left no trace, and needs none. One in which all is
+volatile is answered at once, as each of its postings and outcomes would be without it, and leaves none either.
 """
 
 from __future__ import annotations
@@ -367,12 +368,8 @@ class Transactions:
     def _perform(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
         """All of it, in one turn. Raises StoreFull, with nothing changed."""
         scribe, life = self._scribe, self._life
-        if transaction.empty:
-            self._end(transaction)
-            self._ended(transaction, Fate.COMMITTED)
-            answer(None)
-            return
-        self.postings.record(transaction)
+        if recorded := transaction.lasting:
+            self.postings.record(transaction)
         events: list[Event] = []
         lots = self.postings.lots(transaction)
         for lot in lots:
@@ -380,12 +377,13 @@ class Transactions:
         accepted = [one for one in transaction.retirements if one.accepted]
         events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
         others = [one for one in transaction.retirements if not one.accepted]
-        reads = sum(len(read.deliveries) for read in transaction.reads)
-        needed = RECORD_BYTES + (len(events) + reads) * EVENT.size + self._duplicates.commit_bytes(transaction)
-        needed += sum(one.message.size_bytes + OUTCOME_BYTES for one in others)
-        if needed > scribe.recorder.room_bytes:
-            raise StoreFull("the disk is full")
-        scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
+        if recorded:
+            reads = sum(len(read.deliveries) for read in transaction.reads)
+            needed = RECORD_BYTES + (len(events) + reads) * EVENT.size + self._duplicates.commit_bytes(transaction)
+            needed += sum(one.message.size_bytes + OUTCOME_BYTES for one in others)
+            if needed > scribe.recorder.room_bytes:
+                raise StoreFull("the disk is full")
+            scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
         # From here on nothing can be refused any more, and all of it has room.
         entered: list[Message] = []
         fresh: dict[int, Message] = {}
@@ -407,7 +405,12 @@ class Transactions:
         self._end(transaction)
         self._unsynced[transaction.txn_id] = transaction
         self._ended(transaction, Fate.COMMITTED)
-        scribe.when_synced(self._committed, transaction, entered, answer)
+        if recorded:
+            scribe.when_synced(self._committed, transaction, entered, answer)
+        elif transaction.repeats:
+            scribe.once_durable(self._committed, transaction, entered, answer)
+        else:
+            self._committed(transaction, entered, answer)
 
     def _accepting_event(self, retirement: Retirement) -> Event:
         message = retirement.message
@@ -427,7 +430,7 @@ class Transactions:
     def _committed(
         self, transaction: Transaction, messages: list[Message], answer: Callable[[Error | None], None]
     ) -> None:
-        """The batch with the commit is on the disk: now it is so."""
+        """What the disk must have of a commit is there: now it is so."""
         del self._unsynced[transaction.txn_id]
         self._entering.available(messages)
         for delivery in (*(held.delivery for held in transaction.postings), *transaction.repeated):
@@ -495,6 +498,7 @@ class Transactions:
                 self._life.wake(retirement.message.queue)
         transaction.postings = []
         transaction.repeated = []
+        transaction.repeats = False
         transaction.retirements = []
         transaction.reads = []
         transaction.bytes = 0

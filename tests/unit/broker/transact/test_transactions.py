@@ -83,12 +83,11 @@ def test_what_a_sender_says_behind_a_posting_does_not_change_its_transaction(
     world.check()
 
 
-@pytest.mark.parametrize("kind", [durable, Message])
-def test_a_posting_is_visible_when_its_commit_is_synced(world: World, controller: Controller, kind: type) -> None:
+def test_a_posting_is_visible_when_its_commit_is_synced(world: World, controller: Controller) -> None:
     client = controller.client
     sender, receiver = client.sender("q"), client.receiver("q", credit=10)
     txn = controller.declare()
-    sent = controller.post(sender, txn, kind("a"), kind("b"))
+    sent = controller.post(sender, txn, durable("a"), Message("b"))
     assert [controller.provisional(one) for one in sent] == [Accepted(), Accepted()]
     world.settle()
     assert client.bodies(receiver) == []
@@ -100,6 +99,50 @@ def test_a_posting_is_visible_when_its_commit_is_synced(world: World, controller
     assert client.bodies(receiver) == ["a", "b"]
     assert client.outcome(discharge) == Accepted()
     world.check_journal()
+
+
+@pytest.mark.parametrize("mode", list(RcvSettleMode))
+def test_a_commit_of_what_is_volatile_waits_for_no_disk(
+    world: World, controller: Controller, mode: RcvSettleMode
+) -> None:
+    client = controller.client
+    sender, receiver = client.sender("q", rcv_settle_mode=mode), client.receiver("other", credit=10)
+    client.post_all(client.sender("other", "filler"), Message("x"), Message("y"))
+    world.settle()
+    txn = controller.declare()
+    sent = controller.post(sender, txn, Message("a"), Message("b"))
+    controller.retire(txn, *client.held(receiver), settled=mode is RcvSettleMode.FIRST)
+    world.sync()
+    discharge = controller.discharge(txn)
+    assert not world.sync(), "something was recorded"
+    assert client.outcome(discharge) == Accepted()
+    told = Accepted() if mode is RcvSettleMode.SECOND else TransactionalState(txn, Accepted())
+    assert [client.answers[one][0] for one in sent] == [told, told]
+    assert all(one.settled for one in client.received[receiver])
+    assert client.bodies(client.receiver("q", "taker", credit=10)) == ["a", "b"]
+    assert live_of(world, "other") == 0
+    assert world.core.transactions.fate(txn, "") == "committed"
+    world.check()
+    after = world.crash()
+    assert after.core.transactions.fate(txn, "") == "unknown"
+
+
+@pytest.mark.parametrize("verdict", [Accepted(), Rejected(), Released()])
+def test_a_commit_waits_for_the_disk_where_it_retires_what_is_durable(
+    world: World, controller: Controller, verdict: Accepted | Rejected | Released
+) -> None:
+    client = controller.client
+    receiver = client.receiver("q", credit=10)
+    filled(client, "x")
+    world.settle()
+    txn = controller.declare()
+    controller.post(client.sender("other"), txn, Message("a"))
+    controller.retire(txn, *client.held(receiver), outcome=verdict)
+    discharge = controller.discharge(txn)
+    assert client.outcome(discharge) is None
+    world.settle()
+    assert client.outcome(discharge) == Accepted()
+    assert world.crash().core.transactions.fate(txn, "") == "committed"
 
 
 def test_a_posting_takes_its_place_at_the_commit(world: World, controller: Controller) -> None:
@@ -1177,6 +1220,23 @@ def test_a_duplicate_whose_sender_settles_second_hears_its_outcome_at_the_end_as
     assert isinstance(controller.provisional(sent), Accepted)
     assert controller.commit(txn) is None
     assert client.answers[sent][0] == Accepted()
+    assert live_of(world, "q") == 1
+    world.check_journal()
+
+
+@pytest.mark.parametrize("mode", list(RcvSettleMode))
+def test_the_commit_of_a_duplicate_waits_until_the_first_is_on_the_disk(
+    world: World, controller: Controller, mode: RcvSettleMode
+) -> None:
+    client = controller.client
+    sender = client.sender("q", rcv_settle_mode=mode)
+    txn = controller.declare()
+    client.post(client.sender("q", "another"), with_id("a"))
+    controller.post(sender, txn, with_id("a"))
+    discharge = controller.discharge(txn)
+    assert client.outcome(discharge) is None, "its message would be lost by a crash now"
+    world.settle()
+    assert client.outcome(discharge) == Accepted()
     assert live_of(world, "q") == 1
     world.check_journal()
 
