@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ counts = st.integers(1, 8)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("post"), st.sampled_from(["volatile"] * 6 + list(KINDS)), counts),
-        st.tuples(st.just("post"), st.just("volatile"), counts),
+        st.tuples(st.just("post"), st.sampled_from(["volatile", "volatile", "durable"]), counts),
         st.tuples(st.just("grant"), st.just(""), counts),
         st.tuples(st.just("first"), st.sampled_from(["accept"] * 4 + list(OUTCOMES)), counts),
         st.tuples(st.just("one"), st.sampled_from(list(OUTCOMES)), counts),
@@ -91,6 +92,7 @@ steps = st.lists(
 )
 Story = list[tuple[str, str, int]]
 POSTED: Story = [("post", "volatile", 1), ("post", "volatile", 2), ("post", "volatile", 6)]
+RECORDED: Story = [("grant", "", 40), ("post", "durable", 2), ("post", "durable", 2), ("post", "durable", 8)]
 
 
 class Play:
@@ -102,7 +104,7 @@ class Play:
         self.world = World(OPTIONS, sizes=SHALLOW._replace(run=least))
         self.seen: list[object] = []
         self.number = 0
-        self.browsers = count()
+        self.browsers = itertools.count()
         self.runs = 0
         self.receiving: Client | None = None
         self.link: ReceivingLink | None = None
@@ -235,7 +237,7 @@ class Play:
         self.seen.append(memory.bytes + parked * (OBJECT_BYTES - PARKED_BYTES))
 
 
-def never(runs: Runs, producer: object) -> list[Queue]:
+def never(runs: Runs, producer: object, *, durable: bool) -> list[Queue]:
     return []
 
 
@@ -274,6 +276,9 @@ def both(address: str, story: Story, least: int = 1) -> Play:
 @example("q", [("in turns", "", 2), ("in turns", "", 2), ("in turns", "", 4), ("grant", "", 8), ("grant", "", 8)], 1)
 @example("latest", [("post", "valued", 2), ("post", "valued", 2), ("post", "valued", 4), ("grant", "", 8)], 1)
 @example("q", [("post", "volatile", 3), ("grant", "", 8)], 4)
+@example("q", [*RECORDED, ("first", "accept", 15), ("one", "release", 2), ("first", "accept", 8)], 1)
+@example("q", [*RECORDED, ("lose sender", "", 2), ("first", "accept", 3), ("lose", "", 2), ("grant", "", 8)], 1)
+@example("few", [*RECORDED, ("first", "accept", 2), ("first", "accept", 1), ("settled", "", 2)], 1)
 @given(st.sampled_from(ADDRESSES), steps, st.sampled_from([1, 4]))
 def test_a_run_is_its_messages(address: str, story: Story, least: int) -> None:
     both(address, story, least)
@@ -283,6 +288,27 @@ def test_messages_do_go_as_runs() -> None:
     """Else the other tests here would compare one way with itself."""
     assert both("q", []).runs
     assert both("topic", []).runs
+
+
+@pytest.mark.pure
+def test_durable_messages_are_taken_and_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likewise."""
+    taken, given = [], []
+    together, send_group = Runs.recorded, Sending._send_group
+
+    def recorded(runs: Runs, producer: Any, run: Any) -> list[Held]:
+        taken.append(len(messages := together(runs, producer, run)))
+        return messages
+
+    def sent(sending: Sending, consumer: Any, messages: Any) -> bool:
+        given.append(len(messages) if send_group(sending, consumer, messages) else 0)
+        return bool(given[-1])
+
+    monkeypatch.setattr(Runs, "recorded", recorded)
+    monkeypatch.setattr(Sending, "_send_group", sent)
+    both("q", RECORDED)
+    assert max(taken) == 8
+    assert max(given) == 8
 
 
 # -- the backlog ------------------------------------------------------------------------------------------------------

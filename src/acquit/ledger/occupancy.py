@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from acquit.store.interface import SegmentInfo
@@ -36,6 +36,8 @@ class Occupancy:
         """Number and sum of positions, by segment, of those that entered and have not left."""
         self.entered: Final[Callable[[int], None]] = self._entered.append
         """A live message has its record at this position from now on."""
+        self.entered_together: Final[Callable[[Iterable[int]], None]] = self._entered.extend
+        """The same of several, at these positions."""
         self.left: Final[Callable[[int], None]] = self._left.append
         """A live message had its record at this position until now."""
 

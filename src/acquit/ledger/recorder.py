@@ -12,6 +12,7 @@ without asking the broker.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
@@ -71,6 +72,30 @@ class Recorder:
         fingerprint = len(payload) << 32 | crc
         event = pack_event(sequence, origin, time_us, fingerprint, queue, actor, kind, flags, 0, transaction)
         return journal.append(_POSTING, event, meta, payload, crc), fingerprint
+
+    def posted_together(
+        self,
+        sequences: Sequence[int],
+        queue: int,
+        payloads: Sequence[bytes],
+        metas: Sequence[bytes],
+        time_us: int,
+        actor: int,
+    ) -> list[tuple[Position, int]]:
+        """`posted` of durable messages that enter one queue together, up to the first for which there is no room."""
+        noted: list[tuple[Position, int]] = []
+        append = self.journal.append
+        if self.journal.full:
+            return noted
+        for sequence, payload, meta in zip(sequences, payloads, metas, strict=True):
+            crc = crc32(payload)
+            fingerprint = len(payload) << 32 | crc
+            event = pack_event(sequence, 0, time_us, fingerprint, queue, actor, _POSTED, DURABLE, 0, 0)
+            try:
+                noted.append((append(_POSTING, event, meta, payload, crc), fingerprint))
+            except StoreFull:
+                break
+        return noted
 
     def copies(self, events: list[bytes]) -> None:
         """More queues that messages posted in this turn entered: packed POSTED events flagged COPY, whose `origin` is

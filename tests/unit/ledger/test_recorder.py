@@ -66,6 +66,40 @@ def test_a_posting_is_where_it_says(raw: Written, recorder: Recorder) -> None:
     assert posting.event == (7, 2, 500, mark, 1, 3, EventKind.MOVED_IN, 1, 0, 0)
 
 
+def test_postings_together_are_those_one_by_one(raw: Written, recorder: Recorder) -> None:
+    payloads, metas = [b"a", b"", b"ccc"], [META, encode_posting_meta(b"other", b""), META]
+    single = Written()
+    apart = Recorder(single.journal, StateTable())
+    expected = [
+        apart.posted(7 + at, 1, payload, meta, 500, actor=3)
+        for at, (payload, meta) in enumerate(zip(payloads, metas, strict=True))
+    ]
+    assert recorder.posted_together(range(7, 10), 1, payloads, metas, 500, 3) == expected
+    flush(apart)
+    flush(recorder)
+    for position, _ in expected:
+        assert raw.journal.read(position) == single.journal.read(position)
+
+
+@pytest.mark.pure
+def test_postings_together_end_where_there_is_no_room(
+    raw: Written, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = raw.journal.append
+
+    def twice(*arguments: object) -> object:
+        if len(noted) == 2:
+            raise StoreFull("no room")
+        noted.append(append(*arguments))  # type: ignore[arg-type]
+        return noted[-1]
+
+    noted: list[object] = []
+    monkeypatch.setattr(raw.journal, "append", twice)
+    recorded_at = recorder.posted_together(range(3), 1, [b"x"] * 3, [META] * 3, 500, 0)
+    assert [position for position, _ in recorded_at] == noted
+    assert len(noted) == 2
+
+
 def test_transitions_of_a_turn_are_one_record_behind_the_postings(raw: Written, recorder: Recorder) -> None:
     for sequence in (1, 2, 3):
         recorder.posted(sequence, 1, b"x", META, 500)
@@ -161,6 +195,7 @@ def test_when_the_disk_is_full_only_what_is_essential_is_posted(raw: Written) ->
     recorder = Recorder(raw.journal, StateTable())
     with pytest.raises(StoreFull, match="no postings until there is room"):
         recorder.posted(1, 1, b"x", META, 500)
+    assert recorder.posted_together([1], 1, [b"x"], [META], 500, 0) == []
     recorder.posted(2, 1, b"x", META, 500, essential=True)
     recorder.transition(EventKind.DEAD_LETTERED, 1, 1, 9, 500, origin=2)
     flush(recorder)

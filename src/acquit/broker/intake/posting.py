@@ -32,7 +32,7 @@ from acquit.broker.intake.shaping import (
 )
 from acquit.broker.links.endpoints import takes_rejected
 from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
-from acquit.broker.nodes.node import Queue
+from acquit.broker.nodes.node import Queue, whole
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, RemoteProtocolError, StoreFull
@@ -219,16 +219,31 @@ class Poster:
             self._refuse(producer, refused, full(queue, disk=scribe.journal.full))
 
     def receive_run(self, producer: Producer, run: ReceivedRun) -> None:
-        """Deliveries of one link that came together: as one, if they are volatile, alike, and there is room for all."""
-        entering = self._runs.of(producer, run) if run.whole else []
-        if not entering:
+        """Deliveries of one link that came together: together, if they are alike, and there is room for all."""
+        if not run.whole:
+            self.receive(producer, run.deliveries)
+        elif entering := self._runs.of(producer, run):
+            for messages in entering:
+                self._entering.enter_run(messages)
+            producer.link.session.settle_run(run, ACCEPTED)
+            self._learn_size(producer, entering[-1].payload_bytes // entering[-1].count, durable=False)
+        elif recorded := self._runs.recorded(producer, run):
+            self._enter_recorded(producer, run, recorded)
+        else:
             producer.link.takes_runs = False  # until `receive` finds that they would have been such
             self.receive(producer, run.deliveries)
-            return
-        for messages in entering:
-            self._entering.enter_run(messages)
-        producer.link.session.settle_run(run, ACCEPTED)
-        self._learn_size(producer, entering[-1].payload_bytes // entering[-1].count, durable=False)
+
+    def _enter_recorded(self, producer: Producer, run: ReceivedRun, messages: list[Message]) -> None:
+        """Enter durable messages that were recorded together: all of a run or, as the disk is full, the first ones."""
+        queue, count = whole(messages[0].queue), len(messages)
+        payload_bytes = sum(map(len, run.payloads[:count]))
+        answered: ReceivedRun | list[Delivery] = run if count == len(run.payloads) else run.deliveries[:count]
+        self._entering.enter_group(queue, messages, payload_bytes)
+        self._life.live_bytes += payload_bytes
+        self._scribe.when_synced(self._synced, [(queue, messages)], producer.link.session, answered)
+        self._learn_size(producer, payload_bytes // count, durable=True)
+        if answered is not run:
+            self._refuse(producer, run.deliveries[count:], full(queue, disk=self._scribe.journal.full))
 
     def _enter_group(
         self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int
@@ -252,14 +267,14 @@ class Poster:
         """Answer plain messages that have entered: once they are synced where some of them, `pending`, wait for that,
         by the queues that they are in."""
         durable = bool(pending)
+        if producer.templates.of(deliveries[0].payload) is not None:  # the next may be like it, all of them
+            producer.link.takes_runs = bool(self._runs.queues(producer, durable=durable))
         if producer.resumable is not None:
             self._remember(producer.resumable, deliveries, durable=durable)
         if durable:
             self._scribe.when_synced(self._synced, pending, producer.link.session, deliveries)
         else:
             producer.link.session.settle_all(deliveries, ACCEPTED)
-            if producer.templates.of(deliveries[0].payload) is not None:  # the next may be like it, all of them
-                producer.link.takes_runs = bool(self._runs.queues(producer))
         self._learn_size(producer, payload_bytes // len(deliveries), durable=durable)
 
     @staticmethod
@@ -694,10 +709,17 @@ class Poster:
 
     # -- after the sync -----------------------------------------------------------------------------------------------
 
-    def _synced(self, pending: list[tuple[Queue, list[Message]]], session: Session, deliveries: list[Delivery]) -> None:
+    def _synced(
+        self, pending: list[tuple[Queue, list[Message]]], session: Session, postings: list[Delivery] | ReceivedRun
+    ) -> None:
         """A group of durable postings without times is on the disk: senders hear so, consumers may have them."""
-        self.durations.add((self._scribe.time_us - pending[0][1][0].posted_us) / 1e6, len(deliveries))
-        session.settle_all(deliveries, ACCEPTED)
+        waited_s = (self._scribe.time_us - pending[0][1][0].posted_us) / 1e6
+        if isinstance(postings, list):
+            self.durations.add(waited_s, len(postings))
+            session.settle_all(postings, ACCEPTED)
+        else:
+            self.durations.add(waited_s, len(postings.payloads))
+            session.settle_run(postings, ACCEPTED)
         self._life.touch(session.connection)
         for queue, messages in pending:
             self._entering.group_synced(queue, messages)

@@ -1,18 +1,22 @@
-"""Runs of messages: what came together on one link, as `broker.message_run` keeps it, where that can be.
+"""Runs of messages: what came together on one link, taken together where that can be.
 
-It can be where nothing is to be said or done of one of the messages that is not of all: they are volatile, fit what was
-learnt of their sender (`shaping.Template`), carry no group and no id to compare, and there is room for all of them.
-What goes to a topic is a run in each of its queues, with the same payloads; what has several priorities is a run of
-each. Sequences are those that the messages would have one by one.
+It can be where nothing is to be said or done of one of the messages that is not of all: they fit what was learnt of
+their sender (`shaping.Template`), carry no group and no id to compare, and there is room for all of them. Sequences are
+those that the messages would have one by one.
+
+Volatile ones become runs, as `broker.message_run` keeps them: what goes to a topic is one in each of its queues, with
+the same payloads; what has several priorities is a run of each. Durable ones for a queue are recorded together, and
+become objects, for each has its record and its place in the table of what is live.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from acquit.broker.intake.limits import Room
-from acquit.broker.message import OVERHEAD_BYTES
+from acquit.broker.message import DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.message_run import MessageRun
+from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.errors import StoreFull
 
 if TYPE_CHECKING:
@@ -25,9 +29,11 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
     from acquit.protocol.delivery import ReceivedRun
 
+_PENDING: Final = step(NodeState.NEW, NodeEvent.POST_DURABLE).next
+
 
 class Runs:
-    """Makes runs of messages."""
+    """Takes messages together."""
 
     def __init__(self, life: Life, nodes: Nodes) -> None:
         self._life = life
@@ -36,7 +42,7 @@ class Runs:
 
     def of(self, producer: Producer, run: ReceivedRun) -> list[MessageRun]:
         """Return what came together, for each of its queues; nothing where one must be looked at by itself."""
-        queues = self.queues(producer)
+        queues = self.queues(producer, durable=False)
         alike = _alike(producer.templates, run.payloads) if queues and not run.message_format else {}
         if not alike:
             return []
@@ -68,14 +74,60 @@ class Runs:
                 runs.append(MessageRun(queue, sequences, template, payloads, run_bytes, size_max, time_us))
         return runs
 
-    def queues(self, producer: Producer) -> list[Queue]:
-        """The queues that a link's messages enter as runs, if they are like the latest; none where they do not."""
+    def recorded(self, producer: Producer, run: ReceivedRun) -> list[Message]:
+        """Record what came together, durable messages for one queue, and return them, up to the first for which there
+        is no room on the disk; nothing where one must be looked at by itself."""
+        queues, template, payloads = self.queues(producer, durable=True), producer.templates.latest, run.payloads
+        if not queues or template is None or run.message_format or not all(map(template.fits, payloads)):
+            return []
+        queue = queues[0]
+        count, room = len(payloads), Room(queue, self._memory)
+        cost = sum(map(len, payloads)) + count * OVERHEAD_BYTES
+        if room.messages < count or min(room.bytes, room.durable) < cost:
+            return []
+        scribe, life = self._life.scribe, self._life
+        time_us, address = scribe.time_us, queue.address.encode()
+        actor = scribe.actor_number(producer)
+        try:
+            first = scribe.sequences.take_all(count, time_us)
+        except StoreFull:
+            return []
+        sequences = range(first, first + count)
+        metas = [template.meta(address, payload) for payload in payloads]
+        noted = scribe.recorder.posted_together(sequences, queue.number, payloads, metas, time_us, actor)
+        body, priority, now_ms = template.body, template.priority, time_us // 1000
+        messages = [
+            Message(
+                sequence,
+                queue,
+                _PENDING,
+                body(payload, sequence, now_ms),
+                fingerprint,
+                DURABLE,
+                priority,
+                time_us,
+                0,
+                position,
+            )
+            for sequence, payload, (position, fingerprint) in zip(sequences, payloads, noted, strict=False)
+        ]
+        life.live.update(zip(sequences, messages, strict=False))
+        life.occupancy.entered_together([position for position, _ in noted])
+        return messages
+
+    def queues(self, producer: Producer, *, durable: bool) -> list[Queue]:
+        """The queues that a link's messages, durable or volatile, enter together, if they are like the latest; none
+        where they do not."""
         template = producer.templates.latest
-        if template is None or template.durable or template.marked or producer.link.stateful:
+        if template is None or template.durable is not durable or template.marked or producer.link.stateful:
             return []
         if producer.resumable is not None or producer.mark is not None:
             return []
+        if durable and producer.queue is not None and not producer.queue.durable:
+            return []
         if producer.topic is not None:
+            if durable:
+                return []  # of its copies one has the record
             queues = self._nodes.plain_routes(producer.topic)
             if any(queue.subscription is not None and queue.subscription.filtered for queue in queues):
                 return []
