@@ -73,9 +73,7 @@ steps = st.lists(
                     "detach",
                     "browse",
                     "watch",
-                    "foreign",
                     "purge",
-                    "foreign",
                     "pass time",
                     "drain",
                     "together",
@@ -85,6 +83,7 @@ steps = st.lists(
             st.just(""),
             counts,
         ),
+        st.tuples(st.just("foreign"), st.sampled_from(["volatile", "durable"]), counts),
         st.tuples(st.just("receiver"), st.sampled_from(["", "", "presettled", "second", "selector", "tight"]), counts),
     ),
     min_size=8,
@@ -169,7 +168,7 @@ class Play:
                 for _ in range(count):
                     if self.sender.sendable:
                         self.number += 1
-                        payload = KINDS["volatile"](b"%04d" % self.number).encode()
+                        payload = KINDS[kind](b"%04d" % self.number).encode()
                         self.sender.send(b"f%03d" % self.number, payload, message_format=7)
             case "grant":
                 link.grant(link.credit + count)
@@ -272,13 +271,14 @@ def both(address: str, story: Story, least: int = 1) -> Play:
     "q", [("receiver", "tight", 2), ("post", "large", 2), ("post", "large", 4), ("grant", "", 8), ("grant", "", 8)], 1
 )
 @example("q", [("watch", "", 8), ("post", "volatile", 4), ("grant", "", 8), ("first", "accept", 8)], 1)
-@example("q", [("foreign", "", 2), ("foreign", "", 4), ("grant", "", 8), ("grant", "", 8)], 1)
+@example("q", [("foreign", "volatile", 2), ("foreign", "volatile", 4), ("grant", "", 8), ("grant", "", 8)], 1)
 @example("q", [("in turns", "", 2), ("in turns", "", 2), ("in turns", "", 4), ("grant", "", 8), ("grant", "", 8)], 1)
 @example("latest", [("post", "valued", 2), ("post", "valued", 2), ("post", "valued", 4), ("grant", "", 8)], 1)
 @example("q", [("post", "volatile", 3), ("grant", "", 8)], 4)
 @example("q", [*RECORDED, ("first", "accept", 15), ("one", "release", 2), ("first", "accept", 8)], 1)
 @example("q", [*RECORDED, ("lose sender", "", 2), ("first", "accept", 3), ("lose", "", 2), ("grant", "", 8)], 1)
-@example("few", [*RECORDED, ("first", "accept", 2), ("first", "accept", 1), ("settled", "", 2)], 1)
+@example("few", [*RECORDED, *[("first", "accept", 3)] * 6], 1)
+@example("q", [*RECORDED, ("foreign", "durable", 2), ("foreign", "durable", 4), ("first", "accept", 15)], 1)
 @given(st.sampled_from(ADDRESSES), steps, st.sampled_from([1, 4]))
 def test_a_run_is_its_messages(address: str, story: Story, least: int) -> None:
     both(address, story, least)
@@ -301,8 +301,12 @@ def test_durable_messages_are_taken_and_given_together(monkeypatch: pytest.Monke
         return messages
 
     def sent(sending: Sending, consumer: Any, messages: Any) -> bool:
-        given.append(len(messages) if send_group(sending, consumer, messages) else 0)
-        return bool(given[-1])
+        before = consumer.peer.unwritten_bytes
+        together = send_group(sending, consumer, messages)
+        written = sum(len(sending.payload(message)) for message in messages)
+        assert consumer.peer.unwritten_bytes - before == written * together
+        given.append(len(messages) * together)
+        return together
 
     monkeypatch.setattr(Runs, "recorded", recorded)
     monkeypatch.setattr(Sending, "_send_group", sent)

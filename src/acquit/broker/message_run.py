@@ -155,7 +155,7 @@ class MessageRun:
 
 class MessageGroup:
     """Messages that one consumer was given together, each an object of its own: what the engine keeps of them in place
-    of deliveries. Those that are taken from the consumer meanwhile have another holder."""
+    of deliveries. Whoever takes one from its consumer looks for its delivery, and then there is no group any more."""
 
     __slots__ = ("consumer", "messages")
 

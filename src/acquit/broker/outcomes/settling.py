@@ -136,10 +136,10 @@ class Settling:
         self._may_have_more(consumer)
 
     def group_accepted(self, group: MessageGroup) -> None:
-        """*Accepted*, of all messages of a group that their receiver still holds, which it has settled."""
+        """*Accepted*, of all messages of a group, whose receiver has settled them."""
         consumer = group.consumer
         assert isinstance(consumer, Consumer)  # nobody else is given groups
-        self._accept_held(consumer, [message for message in group.messages if message.holder is consumer])
+        self._accept_held(consumer, group.messages)
         self._may_have_more(consumer)
 
     def _may_have_more(self, consumer: Consumer) -> None:

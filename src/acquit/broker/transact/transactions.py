@@ -430,7 +430,7 @@ class Transactions:
     def _committed(
         self, transaction: Transaction, messages: list[Message], answer: Callable[[Error | None], None]
     ) -> None:
-        """What the disk must have of a commit is there: now it is so."""
+        """Release what waited for the disk: it has what it must of the commit."""
         del self._unsynced[transaction.txn_id]
         self._entering.available(messages)
         for delivery in (*(held.delivery for held in transaction.postings), *transaction.repeated):
@@ -498,7 +498,6 @@ class Transactions:
                 self._life.wake(retirement.message.queue)
         transaction.postings = []
         transaction.repeated = []
-        transaction.repeats = False
         transaction.retirements = []
         transaction.reads = []
         transaction.bytes = 0

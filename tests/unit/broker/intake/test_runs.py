@@ -8,7 +8,7 @@ import pytest
 
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.recorder import Recorder
-from acquit.protocol.definitions import Accepted, Rejected
+from acquit.protocol.definitions import Accepted, Rejected, Target
 from acquit.protocol.link import SendingLink
 from acquit.store.interface import Position
 from tests.support.broker_world import Client, World, durable, live_of
@@ -71,7 +71,12 @@ def test_a_full_disk_cuts_a_run(monkeypatch: pytest.MonkeyPatch, kept: int) -> N
 
 @pytest.mark.pure
 @pytest.mark.parametrize(
-    ("policy", "taken"), [({"messages_max": LEARNT + 8}, 8), ({"messages_max": LEARNT + 7}, 7), ({"bytes_max": 1_000}, 8)]
+    ("policy", "taken"),
+    [
+        ({"messages_max": LEARNT + 8}, 8),
+        ({"messages_max": LEARNT + 7}, 7),
+        ({"bytes_max": 1_000}, 8),
+    ],
 )
 def test_what_a_limit_would_cut_is_looked_at_one_by_one(
     monkeypatch: pytest.MonkeyPatch, policy: dict[str, int], taken: int
@@ -85,3 +90,30 @@ def test_what_a_limit_would_cut_is_looked_at_one_by_one(
     assert [client.outcome(one) == Accepted() for one in sent] == [True] * taken + [False] * (8 - taken)
     assert live_of(world, "q") == LEARNT + taken
     world.check_journal()
+
+
+@pytest.mark.pure
+def test_what_memory_would_cut_is_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client, link = sending(world)
+    came = cut(monkeypatch, 8)
+    world.core.life.memory.bytes += world.core.life.memory.left - 2_000
+    client.post(link, *[durable("x")] * 8)
+    world.carry()
+    assert came == []
+
+
+@pytest.mark.pure
+def test_what_a_temporary_queue_takes_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client = world.client()
+    client.begun.next_delivery_id = 1_000  # type: ignore[attr-defined]
+    link = client.sender(None, target=Target(dynamic=True))
+    assert link.target is not None
+    came = cut(monkeypatch, 8)
+    for count in (1, 2, 8):
+        sent = client.post(link, *[durable("x")] * count)
+        world.carry()
+        assert [client.outcome(one) for one in sent] == [Accepted()] * count, "nothing of it waits for the disk"
+    assert came == []
+    world.check()

@@ -123,8 +123,11 @@ def test_a_commit_of_what_is_volatile_waits_for_no_disk(
     assert live_of(world, "other") == 0
     assert world.core.transactions.fate(txn, "") == "committed"
     world.check()
-    after = world.crash()
-    assert after.core.transactions.fate(txn, "") == "unknown"
+    assert world.crash().core.transactions.fate(txn, "") == "unknown"
+    client.post(client.sender("other", "another"), durable("not on the disk"))
+    txn = controller.declare()
+    controller.post(sender, txn, Message("c"))
+    assert client.outcome(controller.discharge(txn)) == Accepted()
 
 
 @pytest.mark.parametrize("verdict", [Accepted(), Rejected(), Released()])
