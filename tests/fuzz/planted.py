@@ -82,8 +82,8 @@ MISTAKES = (
         "a short way that differs: a user-id is overlooked",
         "posting",
         "broker/intake/shaping.py",
-        "if payload[properties + 5] > 1 and payload[end] != 0x40:",
-        "if payload[properties + 5] > 2 and payload[end] != 0x40:",
+        "    if not posting.plain or posting.user_id is not None:\n",
+        "    if not posting.plain:\n",
     ),
     Mistake(
         "a short way that differs: the fast path does not look at the end of a disposition",
@@ -110,8 +110,15 @@ MISTAKES = (
         "a record accepted with a wrong checksum",
         "record",
         "store/record.py",
-        "    if crc32(data[4:meta_end], crc32(payload)) != crc:",
-        "    if crc32(data[8:meta_end], crc32(payload)) == crc:",
+        " else crc32(data[4:meta_end], crc32(payload)) != crc:",
+        " else payload_bytes < 0:",
+    ),
+    Mistake(
+        "a payload accepted with a wrong checksum",
+        "record",
+        "store/record.py",
+        "    return payload if crc32(data[offset + 4 : payload_at], crc32(payload)) == crc else None",
+        "    return payload",
     ),
     Mistake(
         "a batch accepted with a wrong checksum",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import corpora
+from tests.fuzz.planted import MISTAKES, SOURCES, Mistake
 from tests.fuzz.target import SOURCE, Target, TooLaborious, check, measure
 from tests.fuzz.targets import TARGETS, values
 
@@ -40,6 +41,13 @@ def test_a_line_of_the_corpus_is_its_input(data: bytes) -> None:
     line = corpora.escape(data)
     assert corpora.unescape(line) == data
     assert len(line.splitlines()) == bool(data) and not line.startswith("#") and line == line.strip()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.kind for mistake in MISTAKES])
+def test_each_mistake_can_be_planted(mistake: Mistake) -> None:
+    """Else nobody would hear, until they are all tried again, that one is not there any more."""
+    assert (SOURCES / "acquit" / mistake.module).read_text().count(mistake.right) == 1
+    assert mistake.target in TARGETS
 
 
 BYTES_PER_OCTET_MAX = 200

@@ -173,6 +173,9 @@ def segment(data: bytes) -> None:
 def record(data: bytes) -> None:
     """One record, as reads by position meet it."""
     payload = find_payload(data, 0)
+    if payload is not None:
+        payload_at = 64 + number(data, 8, 4)
+        assert binascii.crc32(data[4:payload_at], binascii.crc32(payload)) == number(data, 0, 4)
     found = decode_record(data, Position(0))
     meta_end = 64 + number(data, 8, 4)
     if number(data, 14, 2) & 0x1000:  # erased: the checksum is that of what stood there
