@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.dispatching.sending import Sending
 from acquit.broker.intake.runs import Runs
-from acquit.broker.intake.shaping import learn_template, read_posting
+from acquit.broker.intake.shaping import read_posting
+from acquit.broker.intake.templates import learn_template
 from acquit.broker.message import OBJECT_BYTES, PARKED_BYTES
 from acquit.broker.message import Message as Held
 from acquit.broker.message_run import MessageRun

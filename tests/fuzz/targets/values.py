@@ -8,7 +8,6 @@ from uuid import UUID
 from acquit.broker.intake.shaping import (
     Posting,
     check_cost,
-    learn_template,
     make_body,
     make_plain_body,
     merge_annotations,
@@ -16,6 +15,7 @@ from acquit.broker.intake.shaping import (
     read_group,
     read_posting,
 )
+from acquit.broker.intake.templates import learn_template
 from acquit.broker.refusal import Refused
 from acquit.client.received import rejected
 from acquit.errors import BodyError, DecodeError, EncodeError, FramingError

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from acquit.broker.intake.entering import Entering
-    from acquit.broker.intake.shaping import Posting, Template
+    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.intake.templates import Template
     from acquit.broker.life import Life
     from acquit.broker.nodes.node import Queue
     from acquit.protocol.delivery import Delivery

@@ -4,7 +4,7 @@ A volatile message is available at once, and answered at once. A durable one is 
 hears nothing, until the batch with its record is synced. What cannot be taken is refused by its own delivery: rejected
 with the reason where the sender waits for an answer, the link detached with it where it does not.
 
-`receive` is the hot path: deliveries to one queue come in groups, most of them are plain (a `shaping.Template` says so
+`receive` is the hot path: deliveries to one queue come in groups, most of them are plain (a `Template` says so
 without a look, or else `Posting.plain`), and what is the same for all of a group is done once. Those to a topic become
 a `Fan`, a group for each of its queues. Every other message is an `Arrival`, and takes these steps: where does it go,
 is there room in all of these queues, and then into each of them (`entering`). What is sent in a transaction is held by
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.intake.marks import Claim, Mark, Marks
-    from acquit.broker.intake.shaping import Posting, Template
+    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.intake.templates import Template
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.links.termini import Termini

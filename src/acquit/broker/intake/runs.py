@@ -1,7 +1,7 @@
 """Runs of messages: what came together on one link, taken together where that can be.
 
 It can be where nothing is to be said or done of one of the messages that is not of all: they fit what was learnt of
-their sender (`shaping.Template`), carry no group and no id to compare, and there is room for all of them. Sequences are
+their sender (a `Template`), carry no group and no id to compare, and there is room for all of them. Sequences are
 those that the messages would have one by one.
 
 Volatile ones become runs, as `broker.message_run` keeps them: what goes to a topic is one in each of its queues, with
@@ -22,7 +22,7 @@ from acquit.errors import StoreFull
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from acquit.broker.intake.shaping import Template, Templates
+    from acquit.broker.intake.templates import Template, Templates
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.nodes.finding import Nodes

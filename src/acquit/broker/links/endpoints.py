@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.intake.shaping import Templates
+from acquit.broker.intake.templates import Templates
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.queue import Verdict
 from acquit.protocol.definitions import Accepted, Modified, Rejected, Released, Source

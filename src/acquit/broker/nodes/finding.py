@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from acquit.broker.intake.arrival import Arrival
-    from acquit.broker.intake.shaping import Posting, Template
+    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.intake.templates import Template
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.addresses import Policies
     from acquit.broker.nodes.queues import Queues

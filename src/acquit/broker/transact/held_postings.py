@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from acquit.broker.intake.arrival import Arrival
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
-    from acquit.broker.intake.shaping import Posting, Template
+    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.intake.templates import Template
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.nodes.finding import Nodes

@@ -13,7 +13,8 @@ from acquit.store.interface import Position
 if TYPE_CHECKING:
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.intake.arrival import Arrival
-    from acquit.broker.intake.shaping import Posting, Template
+    from acquit.broker.intake.shaping import Posting
+    from acquit.broker.intake.templates import Template
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic

@@ -1,0 +1,340 @@
+"""Templates: what most messages say is known without a look, as those of one sender are alike.
+
+After one whole scan of a message with one body section, its `Template` remembers the octets before that section's
+length, but for those of its id, creation time and group-id, and its application properties; the next message that has
+them in their places, and whose lengths account for its end, has the same meaning. Everything else takes
+`shaping.read_posting`, which gives the very same result.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.intake.shaping import (
+    BEFORE_POSTED_AT,
+    COUNTED_MAPS,
+    DELIVERY_PREFIX,
+    DUPLICATE_KEY,
+    GROUP_KEPT_MAX,
+    Posting,
+    transfer_header,
+)
+from acquit.ledger.records import Extra, encode_extras, encode_posting_meta
+from acquit.protocol.definitions import SectionCode
+from acquit.protocol.sections import (
+    APPLICATION_PROPERTIES,
+    BODY,
+    HEADER_HEAD,
+    LIST32,
+    MAP32,
+    PROPERTIES,
+    SHORT_DESCRIPTOR,
+    STRING8,
+    TIMESTAMP,
+    PropertyIndex,
+    Sections,
+    count_entries,
+    section_head,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_UINT32: Final = Struct(">I").unpack_from
+_TWO_UINT32: Final = Struct(">II").unpack_from
+_LENGTHS: Final = frozenset((0xA0, 0xA1, 0xB0, 0xB1))
+"""Constructors of binaries and strings."""
+_WIDER: Final = 0x10
+"""Bit in which the constructor of a long one is another."""
+
+
+class Template:
+    """Messages that are alike, octet for octet, but for a message id and a group-id of one width, their creation time,
+    their application properties and what is in their one body section, however long: all is known of them but the ids
+    themselves.
+
+    One with an id to detect duplicates by must be compared with others, and does not `fits`: what it says is `read`."""
+
+    __slots__ = (
+        "_body_code",
+        "_bounds",
+        "_extras_head",
+        "_message_id",
+        "_meta",
+        "_pack",
+        "_pack_transferred",
+        "_to",
+        "_transferred",
+        "body_head",
+        "durable",
+        "group_at",
+        "group_end",
+        "group_sequence",
+        "head",
+        "id_at",
+        "id_end",
+        "known_to",
+        "marked",
+        "more",
+        "narrow",
+        "prefix",
+        "priority",
+        "rest_at",
+        "wide_map",
+    )
+    identity: Final = None
+
+    def __init__(
+        self,
+        posting: Posting,
+        alike: Sequence[tuple[int, bytes]],
+        identity: tuple[int, int],
+        group: tuple[int, int],
+        body_head: bytes,
+        body_constructor: int,
+    ) -> None:
+        self.prefix = alike[0][1]
+        """Octets up to the first that may be another, which is the body's constructor where there is no other."""
+        self.more = tuple(alike[1:])
+        """Octets that are alike behind that, and where they are."""
+        self.id_at, self.id_end = identity
+        self.group_at, self.group_end = group
+        self.group_sequence = posting.group_sequence
+        self.marked = bool(self.group_end)
+        width = self.group_end - self.group_at
+        self._extras_head = encode_extras([(Extra.GROUP_ID, bytes(width))])[: -width or None] if self.group_end else b""
+        """Extras up to the group-id."""
+        at, octets = alike[-1]
+        self.known_to = at + len(octets)
+        """Offset of the size of the application properties; where there are none, of the body's constructor."""
+        self.wide_map = octets[-1] == MAP32
+        self.body_head = body_head
+        """The octets between the application properties and the body's constructor; b"" where there are none."""
+        self.narrow = body_constructor & ~_WIDER
+        """The constructor of a short body."""
+        self.head = posting.head
+        self._pack = Struct(f">{len(posting.head)}sQ{len(BEFORE_POSTED_AT)}sq").pack
+        self._transferred = transfer_header(posting.durable, posting.priority, True, 0, None) + posting.head
+        """The head behind the header that the first consumer sees."""
+        self._pack_transferred = Struct(f">{len(self._transferred)}sQ{len(BEFORE_POSTED_AT)}sq").pack
+        self._bounds = posting.sections.bounds[:BODY]
+        self._body_code = posting.sections.body_code
+        self._message_id = posting.message_id
+        self._to = posting.to
+        self.rest_at = self._bounds[PROPERTIES]
+        """Offset of what is kept as it is."""
+        self.durable = posting.durable
+        self.priority = posting.priority
+        self._meta = b""
+        """The same for all of them, where they have no id: they go to one address."""
+
+    def fits(self, payload: bytes, *, identified: bool = False) -> bool:
+        """Return whether `payload` is such a message, whole and with nothing behind it: without an id to detect
+        duplicates by, or where `identified` with one."""
+        if not payload.startswith(self.prefix):
+            return False
+        if self.more:
+            for at, octets in self.more:
+                if not payload.startswith(octets, at):
+                    return False
+        if self.id_end and not payload[self.id_at : self.id_end].isascii():
+            return False
+        if self.group_end and not payload[self.group_at : self.group_end].isascii():
+            return False
+        at = self.known_to
+        if self.body_head:
+            map_end = self._map_end(payload)
+            if not map_end or (payload.find(DUPLICATE_KEY, at, map_end) >= 0) is not identified:
+                return False
+            at = map_end + 3
+        size = len(payload)
+        if size < at + 2:
+            return False
+        if payload[at] == self.narrow:
+            return size == at + 2 + payload[at + 1]
+        return payload[at] == self.narrow | _WIDER and size >= at + 5 and size == at + 5 + _UINT32(payload, at + 1)[0]
+
+    def read(self, payload: bytes) -> Posting | None:
+        """Return what `read_posting` says of a message that would fit but for its only application property, which is
+        the id to detect duplicates by. None for any other."""
+        if not self.body_head or not self.fits(payload, identified=True):
+            return None
+        map_end = self._map_end(payload)
+        first = self.known_to + (8 if self.wide_map else 2)
+        at = first + len(_DUPLICATE_HEAD)
+        if payload[first - 1] != 2 or not payload.startswith(_DUPLICATE_HEAD, first) or at >= map_end:
+            return None
+        identity = payload[at + 1 : map_end]
+        size = len(payload)
+        if len(identity) != payload[at] or not identity.isascii():
+            return None
+        posting = Posting(Sections(payload, [*self._bounds, map_end, size, size], self._body_code))
+        posting.durable, posting.priority, posting.to = self.durable, self.priority, self._to
+        posting.message_id = b"s" + payload[self.id_at : self.id_end] if self.id_end else self._message_id
+        if self.group_end:
+            posting.group, posting.group_sequence = self.group_of(payload), self.group_sequence
+            posting.extras = self._extras_head + payload[self.group_at : self.group_end]
+        posting.duplicate_id = b"s" + identity
+        posting.extras += encode_extras([(Extra.DUPLICATE_ID, posting.duplicate_id)])
+        return posting
+
+    def _map_end(self, payload: bytes) -> int:
+        """Return the offset behind the application properties, where they are few enough to count nowhere and such a
+        body follows; 0 for others."""
+        at = self.known_to
+        if len(payload) < at + 8:
+            return 0
+        size: int
+        count: int
+        if self.wide_map:
+            size, count = _TWO_UINT32(payload, at)
+            room, end = size - 4, at + 4 + size
+        else:
+            size, count = payload[at], payload[at + 1]
+            room, end = size - 1, at + 1 + size
+        if count > min(room, 2 * _TEMPLATE_ENTRIES_MAX) or not payload.startswith(self.body_head, end):
+            return 0
+        return end
+
+    def group_of(self, payload: bytes) -> str | None:
+        """`Posting.group_of` a message that fits."""
+        return payload[self.group_at : self.group_end].decode() if self.group_end else None
+
+    def meta(self, address: bytes, payload: bytes) -> bytes:
+        """`Posting.meta` of a message that fits."""
+        if self.group_end:
+            identity = b"s" + payload[self.id_at : self.id_end] if self.id_end else b""
+            extras = self._extras_head + payload[self.group_at : self.group_end]
+            return encode_posting_meta(address, identity, priority=self.priority, extras=extras)
+        if self.id_end:
+            return encode_posting_meta(address, b"s" + payload[self.id_at : self.id_end], priority=self.priority)
+        if not self._meta:
+            self._meta = encode_posting_meta(address, b"", priority=self.priority)
+        return self._meta
+
+    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
+        """`Posting.body` of a message that fits."""
+        return self._pack(self.head, sequence, BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
+
+    def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+        """Return what is transferred of messages with these sequences, to their first consumers, before the octets from
+        `rest_at` on."""
+        pack, head = self._pack_transferred, self._transferred
+        return [pack(head, sequence, BEFORE_POSTED_AT, posted_ms) for sequence in sequences]
+
+
+def learn_template(posting: Posting) -> Template | None:
+    """A template of messages like this one, or None where it says more than a template can. Raises DecodeError."""
+    sections = posting.sections
+    payload, bounds = sections.payload, sections.bounds
+    body_at = bounds[BODY]
+    if not posting.plain or posting.user_id is not None:
+        return None
+    if len(payload) < body_at + 5 or payload[body_at + 1] != SHORT_DESCRIPTOR:
+        return None
+    if payload[body_at + 3] not in _LENGTHS or payload.find(DELIVERY_PREFIX, 0, bounds[PROPERTIES]) >= 0:
+        return None
+    if any(count_entries(sections, rank) > _TEMPLATE_ENTRIES_MAX for rank in COUNTED_MAPS):
+        return None
+    spans = sections.property_spans(PropertyIndex.MESSAGE_ID, PropertyIndex.CREATION_TIME, PropertyIndex.GROUP_ID)
+    start = 0
+    alike, others = [], []
+    for span, (code, head_bytes) in zip(spans, _SPANNED, strict=True):
+        if span is None:
+            others.append((0, 0))
+            continue
+        at, end = span[0] + head_bytes, span[1]
+        if payload[span[0]] != code:
+            return None
+        others.append((at, end))
+        alike.append((start, payload[start:at]))
+        start = end
+    map_at = bounds[APPLICATION_PROPERTIES]
+    if map_at != body_at and payload[map_at + 1] != SHORT_DESCRIPTOR:
+        return None
+    alike.append((start, payload[start : map_at + (3 if map_at == body_at else 4)]))
+    identity, _, group = others
+    if map_at > _TEMPLATE_BYTES_MAX or group[1] - group[0] > GROUP_KEPT_MAX:
+        return None
+    body_head = payload[body_at : body_at + 3] if map_at != body_at else b""
+    template = Template(posting, alike, identity, group, body_head, payload[body_at + 3])
+    return template if template.fits(payload) or template.read(payload) is not None else None
+
+
+_DUPLICATE_HEAD: Final = bytes((STRING8, len(DUPLICATE_KEY))) + DUPLICATE_KEY + bytes((STRING8,))
+"""The name of the id to detect duplicates by, as a key, and the constructor of its value."""
+_SPANNED: Final = ((STRING8, 2), (TIMESTAMP, 1), (STRING8, 2))
+"""The constructors of what may be others, and how many octets of each are alike."""
+
+
+class Templates:
+    """Predicts one sender's messages: has the template of the latest, and those of its other headers, as where
+    priorities come in turns."""
+
+    __slots__ = ("_by_header", "_misses", "latest")
+
+    def __init__(self) -> None:
+        self.latest: Template | None = None
+        self._by_header: dict[bytes, Template] = {}
+        self._misses = 0
+        """Messages that fitted none, since the last that fitted."""
+
+    def of(self, payload: bytes) -> Template | None:
+        """Return the template that a message fits; None where there is none."""
+        template = self.latest
+        return template if template is not None and template.fits(payload) else self.other(payload)
+
+    def other(self, payload: bytes) -> Template | None:
+        """Return the template that a message fits which does not fit the latest one; None where there is none."""
+        template = self._by_header.get(_header_of(payload))
+        if template is None or template is self.latest or not template.fits(payload):
+            self._misses += 1
+            return None
+        self.latest = template
+        self._misses = 0
+        return template
+
+    def read(self, payload: bytes) -> Posting | None:
+        """Return what a message says that fits no template but for its id to detect duplicates by; None for others."""
+        template = self.latest
+        posting = None if template is None else template.read(payload)
+        if posting is None:
+            template = self._by_header.get(_header_of(payload))
+            posting = None if template is None else template.read(payload)
+        if posting is not None:
+            self.latest = template
+            self._misses = 0
+        return posting
+
+    def learn(self, posting: Posting) -> None:
+        """Learn from a message that fitted none, seldom where what was learned has fitted none for long. Raises
+        DecodeError."""
+        if self._misses > _MISSES_MAX and self._misses % _MISSES_MAX:
+            return
+        template = learn_template(posting)
+        if template is None:
+            return
+        self.latest = template
+        if len(self._by_header) >= _TEMPLATES_MAX:
+            self._by_header.clear()
+        self._by_header[posting.sections.header] = template
+
+
+def _header_of(payload: bytes) -> bytes:
+    """The header section of a message, if it begins with one as nearly everybody writes it; b"" else."""
+    if payload.startswith(HEADER_HEAD):
+        return payload[: 5 + payload[4]] if len(payload) > 4 else b""
+    return payload[: 8 + _UINT32(payload, 4)[0]] if payload.startswith(_WIDE_HEADER) and len(payload) > 7 else b""
+
+
+_WIDE_HEADER: Final = section_head(SectionCode.HEADER, LIST32)
+_TEMPLATES_MAX: Final = 32
+_TEMPLATE_BYTES_MAX: Final = 4_096
+"""Octets that a template remembers, about: nobody counts them."""
+_TEMPLATE_ENTRIES_MAX: Final = 64
+"""The least that `limits.message_entries_max` may be: what a template takes, no limit refuses (`check_cost`)."""
+_MISSES_MAX: Final = 64
+
+
+__all__ = ["Template", "Templates", "learn_template"]
