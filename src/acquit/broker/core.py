@@ -288,7 +288,7 @@ class Core:
         self._management.requests_max = limits.requests_max
         self._crediting.credit_max = options.connection.credit_max
         self._attaching.links_max = options.connection.links_max
-        self._poster.limits = options.connection
+        self._poster.reader.limits = options.connection
         self.transactions.limits = options.transactions
         self._policies_changed()
 

@@ -324,7 +324,7 @@ TARGETS = (
     Target(
         "posting",
         posting,
-        ("broker.intake.shaping", "broker.intake.entering"),
+        ("broker.intake.shaping", "broker.intake.templates", "broker.intake.entering"),
         (DecodeError,),
         ENCODED,
         words=(b"_AMQ_DUPL_ID", b"x-opt-delivery-time", b"x-opt-acquit-sequence"),

@@ -23,11 +23,9 @@ from acquit.broker.intake.arrival import Arrival
 from acquit.broker.intake.entering import note_group
 from acquit.broker.intake.fan import Fan
 from acquit.broker.intake.limits import Room, admit, check_paused, full, note_value
+from acquit.broker.intake.reader import PostingReader
 from acquit.broker.intake.runs import Runs
 from acquit.broker.intake.shaping import (
-    check_cost,
-    expiry,
-    read_due_at,
     read_posting,
 )
 from acquit.broker.links.endpoints import takes_rejected
@@ -49,7 +47,7 @@ from acquit.protocol.definitions import (
 )
 from acquit.protocol.extensions import MANAGEMENT_NODE, RESUME
 from acquit.protocol.numbered import take_place
-from acquit.protocol.sections import HEADER_HEAD, MESSAGE_ANNOTATIONS, PROPERTIES, map_value
+from acquit.protocol.sections import HEADER_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -75,11 +73,7 @@ if TYPE_CHECKING:
 
 _PENDING: Final = step(NodeState.NEW, NodeEvent.POST_DURABLE).next
 _AVAILABLE: Final = step(NodeState.NEW, NodeEvent.POST_VOLATILE).next
-JMS_DESTINATION: Final = "x-opt-jms-dest"
-"""Message annotation of JMS clients: what their destination is. 0: a queue, 1: a topic, 2 and 3: the temporary ones."""
 _TAG_IN_USE: Final = "the delivery-tag of a delivery that is not settled (2.6.12)"
-_JMS_KINDS: Final[dict[object, bool]] = {0: False, 1: True, 2: False, 3: True}
-"""Kinds of JMS destinations: True for a topic, False for a queue."""
 
 
 class Posted(NamedTuple):
@@ -111,8 +105,8 @@ class Poster:
         denials: Denials,
     ) -> None:
         """`nodes` are asked for addresses that a message (not a link) names, and for what a topic goes to."""
-        self.limits = limits
-        """Limits of what a message may cost."""
+        self.reader = PostingReader(life.scribe, nodes, duplicates, limits)
+        """Reader of what messages say, and where they go."""
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
@@ -169,8 +163,8 @@ class Poster:
                 template = templates.other(payload)
             known: Template | Posting | None = template
             if known is None or delivery.message_format:
-                posting = self._look_or_none(producer, delivery)
-                if posting is None or not self._is_plain(queue, posting):
+                posting = self.reader.looked(producer, delivery)
+                if posting is None or not self.reader.is_plain(queue, posting):
                     # What came before it counts first: each limit is looked at with all that is there.
                     self._enter_group(producer, queue, offered, answered, volatile_bytes)
                     self._enter_group(producer, queue, pending, waiting, durable_bytes)
@@ -294,7 +288,7 @@ class Poster:
         queues = routes
         fan: Fan | None = None
         for delivery in deliveries:
-            known, posting = self._know(producer, delivery, topic)
+            known, posting = self.reader.known(producer, delivery, topic)
             message: Message | None = None
             if known is not None:
                 if selective:
@@ -319,53 +313,10 @@ class Poster:
         if fan is not None and fan.deliveries:
             self._answer_group(producer, fan.enter(), fan.deliveries, fan.payload_bytes)
 
-    def _check_cost(self, payload: bytes) -> None:
-        """Raises Refused, or DecodeError, for what is too laborious to deal with."""
-        check_cost(payload, self.limits.message_entries_max, self.limits.message_sections_max)
-
-    def _know(
-        self, producer: Producer, delivery: Delivery, target: Queue | Topic, transaction: Transaction | None = None
-    ) -> tuple[Template | Posting | None, Posting | None]:
-        """Return what is known of a message if it is plain, by its template or a look at it; and what the look said, if
-        there was one. (`receive` does the same for its group, without a call.)"""
-        template = producer.templates.of(delivery.payload)
-        if template is not None and not delivery.message_format:
-            return template, None
-        posting = self._look_or_none(producer, delivery)
-        if posting is None or not self._is_plain(target, posting, transaction):
-            return None, posting
-        return posting, posting
-
-    def _look_or_none(self, producer: Producer, delivery: Delivery) -> Posting | None:
-        """Return what a message says of itself, and learn a template of the next; None where it is refused for that, by
-        whoever looks again."""
-        if delivery.message_format:
-            return None
-        known = producer.templates.read(delivery.payload)
-        if known is not None:
-            known.poster = producer.peer.container
-            return known
-        try:
-            posting = self._look(delivery.payload, producer.peer.container, producer.peer.rights)
-            producer.templates.learn(posting)
-        except (DecodeError, Refused):
-            return None
-        return posting
-
-    def _is_plain(self, target: Queue | Topic, posting: Posting, transaction: Transaction | None = None) -> bool:
-        """Return whether it has no times, and an id that was not posted before, if it has one that counts."""
-        if not posting.plain:
-            return False
-        try:
-            identity = self._duplicates.check(target, posting, transaction)
-        except Refused:
-            return False
-        return identity is None or not (identity.first or identity.flags)
-
     def _receive_one(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> None:
         """Take one delivery, whatever it is."""
         try:
-            posted = self._post(self._read(producer, delivery, posting), releases=not delivery.settled)
+            posted = self._post(self.reader.arrival(producer, delivery, posting), releases=not delivery.settled)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
         except (DecodeError, Refused) as exc:
@@ -479,7 +430,7 @@ class Poster:
                 self._refuse(producer, [delivery], claim.why())
                 continue
             try:
-                self._check_cost(delivery.payload)
+                self.reader.check_cost(delivery.payload)
                 place, delivery.payload = take_place(delivery.payload)
                 if place[:2] <= mark.at:
                     if place[:2] == mark.at and place[2] != mark.digest:
@@ -508,7 +459,7 @@ class Poster:
         if target is None:
             try:
                 posting = read_posting(delivery.payload)
-                target = self._nodes.known(*self._destination(producer, posting))
+                target = self._nodes.known(*self.reader.destination(producer, posting))
             except (DecodeError, Refused):
                 target = None  # posted it was, wherever that is gone to
         self._marks.suppress(mark, place, delivery.payload, target, self._scribe.actor_number(producer))
@@ -537,7 +488,7 @@ class Poster:
         for delivery in deliveries:
             posting = None
             if run is not None:
-                known, posting = self._know(producer, delivery, run.queue, transaction)
+                known, posting = self.reader.known(producer, delivery, run.queue, transaction)
                 if known is not None and run.take(delivery, known):
                     held.append(delivery)
                     continue
@@ -556,7 +507,7 @@ class Poster:
         """Hold a delivery of a transaction, whatever it is. Return True if its sender is to hear *accepted*."""
         transactions = self._transactions
         try:
-            arrival = self._read(producer, delivery, posting)
+            arrival = self.reader.arrival(producer, delivery, posting)
             identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
             if identity is not None and identity.first:
                 if self._duplicates.suppress(identity, arrival.target, arrival.actor):
@@ -578,69 +529,16 @@ class Poster:
         producer.average_bytes += (len(delivery.payload) - producer.average_bytes) // 4
         return True
 
-    def _read(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> Arrival:
-        """Return what the message says, unless that is known, and where it goes. Raises DecodeError or Refused."""
-        if delivery.message_format:
-            raise Refused(
-                f"message-format {delivery.message_format}: only 0 is known here (2.7.5)",
-                condition=AmqpCondition.NOT_IMPLEMENTED,
-            )
-        if posting is None:
-            posting = self._look(delivery.payload, producer.peer.container, producer.peer.rights)
-        target = producer.queue or producer.topic or self._route(producer, posting)
-        return self._arrive(
-            delivery.payload, producer.peer.container, posting, target, self._scribe.actor_number(producer)
-        )
-
-    def _look(self, payload: bytes, container: str, rights: Rights) -> Posting:
-        """Return what the message says of itself. Raises DecodeError or Refused."""
-        if not payload:
-            # A message without a body is none either (3.2), but clients send such; one without anything is a mistake.
-            raise DecodeError("a message of 0 bytes: it must have a section (3.2)")
-        self._check_cost(payload)
-        posting = read_posting(payload)
-        posting.due_at_ms = read_due_at(posting.sections, self._scribe.time_us // 1000)
-        posting.poster = container
-        if posting.user_id is not None:
-            rights.check_user_id(posting.user_id)
-        return posting
-
-    def _arrive(self, payload: bytes, container: str, posting: Posting, target: Queue | Topic, actor: int) -> Arrival:
-        expires_at_ms = expiry(posting, target.policy, self._scribe.time_us // 1000)
-        arrival = Arrival(payload, container, posting, target, [], actor, expires_at_ms)
-        arrival.queues = self._nodes.queues_of(arrival)
-        return arrival
-
     def publish(self, target: Queue | Topic, payload: bytes, actor: int, rights: Rights) -> Posted:
         """Post a message that no link brought, as if one did.
 
         Raises DecodeError, Refused or StoreFull, with nothing changed. What was recorded of it is not synced yet.
         """
-        posting = self._look(payload, MANAGEMENT_NODE, rights)
-        posted = self._post(self._arrive(payload, MANAGEMENT_NODE, posting, target, actor), releases=True)
+        posting = self.reader.look(payload, MANAGEMENT_NODE, rights)
+        posted = self._post(self.reader.arrive(payload, MANAGEMENT_NODE, posting, target, actor), releases=True)
         if posted.released:
             raise Refused("no subscription takes the message", condition=AmqpCondition.PRECONDITION_FAILED)
         return posted
-
-    def _route(self, producer: Producer, posting: Posting) -> Queue | Topic:
-        """Return the node that a message on the anonymous terminus goes to."""
-        return self._nodes.to_send_to(producer.peer, *self._destination(producer, posting))
-
-    @staticmethod
-    def _destination(producer: Producer, posting: Posting) -> tuple[str, bool | None]:
-        """Return a message's *to*, and what JMS says of it: True for a topic, False for a queue, None for nothing."""
-        if posting.to is None:
-            raise Refused("the message says no 'to', and neither does the link", condition=AmqpCondition.NOT_FOUND)
-        start, end = posting.sections.bounds[MESSAGE_ANNOTATIONS], posting.sections.bounds[PROPERTIES]
-        said = map_value(posting.sections.payload[start:end], JMS_DESTINATION) if start != end else None
-        if said is not None and said not in _JMS_KINDS:
-            raise Refused(
-                f"the annotation {JMS_DESTINATION} must be a byte from 0 to 3, not {said!r:.80}",
-                condition=AmqpCondition.INVALID_FIELD,
-            )
-        topic = None if said is None else _JMS_KINDS[said]
-        producer.peer.rights.check("send", posting.to)
-        return posting.to, topic
 
     def _admit(self, arrival: Arrival) -> None:
         """Raise Refused unless every queue has room: a message goes to all of them, or to none."""
