@@ -123,11 +123,9 @@ class Runs:
             return []
         if producer.resumable is not None or producer.mark is not None:
             return []
-        if durable and producer.queue is not None and not producer.queue.durable:
-            return []
+        if durable and (producer.queue is None or not producer.queue.durable):
+            return []  # of a topic's copies one has the record
         if producer.topic is not None:
-            if durable:
-                return []  # of its copies one has the record
             queues = self._nodes.plain_routes(producer.topic)
             if any(queue.subscription is not None and queue.subscription.filtered for queue in queues):
                 return []
