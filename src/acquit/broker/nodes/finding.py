@@ -1,7 +1,7 @@
 """Nodes by address: the one that an address means to a link, or to a message that names it itself.
 
 The same words may name a queue and a topic. Who attaches says which by a capability of its terminus, ``queue`` or
-``topic``, JMS clients in the annotation `intake.reader.JMS_DESTINATION` as well. For those who do not say, the address's
+``topic``, JMS clients in the annotation `reader.JMS_DESTINATION` as well. For those who do not say, the address's
 policy decides (`routing`); without one, a topic is meant if there is one of this name and no queue, otherwise a queue.
 A pattern means topics: to receive from them, for nothing is sent to a pattern.
 
