@@ -163,6 +163,7 @@ class Agenda:
             if lost:
                 self._scribe.volatile_events(EventKind.LOST_VOLATILE, queue, lost)
         self._scribe.write_counters()
+        self._transactions.tell_volatile()
         self._auditor.tick()
 
 

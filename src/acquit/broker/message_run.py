@@ -18,6 +18,7 @@ from typing import Protocol
 
 from acquit.broker.message import DISPATCHED, Holder, Message, QueueBase
 from acquit.broker.queue import NodeEvent, NodeState, step
+from acquit.protocol.costs import ACCEPTED_COST
 
 _POSTED = step(NodeState.NEW, NodeEvent.POST_VOLATILE).next
 _ACQUIRED = step(_POSTED, NodeEvent.ACQUIRE).next
@@ -92,6 +93,11 @@ class MessageRun:
         return len(self.sequences)
 
     @property
+    def accepted_cost(self) -> int:
+        """Units of a turn that it takes to accept them all."""
+        return ACCEPTED_COST
+
+    @property
     def priority(self) -> int:
         """Priority of each."""
         return self.shape.priority
@@ -162,6 +168,11 @@ class MessageGroup:
     def __init__(self, consumer: Holder, messages: Sequence[Message]) -> None:
         self.consumer = consumer
         self.messages = messages
+
+    @property
+    def accepted_cost(self) -> int:
+        """Units of a turn that it takes to accept them all: each has its place, and may have its record."""
+        return ACCEPTED_COST * len(self.messages)
 
     def each(self) -> Sequence[Message]:
         """Return the messages."""

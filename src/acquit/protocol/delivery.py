@@ -19,8 +19,9 @@ above need look in one direction only. What a link does is in `endpoint`, what e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from acquit.errors import LocalProtocolError
@@ -193,6 +194,11 @@ class ReceivedRun:
 
 class Contexts(Protocol):
     """The application's side of a `SentRun`: what the contexts of its deliveries would be."""
+
+    @property
+    def accepted_cost(self) -> int:
+        """Units of a turn (`costs`) that it takes the application to hear that they are accepted."""
+        ...
 
     def each(self) -> Sequence[object]:
         """Return the contexts, as single ones from now on: they are not split any more."""
@@ -542,7 +548,11 @@ class SessionDeliveries:
         if settled and role and self._sent_runs and state.__class__ is Accepted:
             before = max(0, distance(first, self._sent_runs[0].first_id))
             heard = self._hear_runs((first + before) & MASK, count - before) if before < count else 0
-            if before + heard == count:
+            left = count - before - heard
+            if left and heard and self.connection.turn.left <= 0:
+                self.connection.unfinished = partial(self._hear_rest_of_runs, (last - left + 1) & MASK, last, state)
+                left = 0
+            if not left:
                 count, last = before, (first + before - 1) & MASK
             if not count:
                 return
@@ -570,14 +580,41 @@ class SessionDeliveries:
             self._missed(role, state)
         heard = self.hear_ids(role, ids, settled, state)
         if heard < len(ids):
-            self.connection.unfinished = Rest(self, role, ids[heard:], settled, state).go_on
+            behind = self.connection.unfinished
+            self.connection.unfinished = partial(self._hear_rest, role, ids[heard:], settled, state, behind)
+
+    def _hear_rest(
+        self,
+        role: Role,
+        ids: Sequence[int],
+        settled: bool,
+        state: DeliveryState | None,
+        behind: Callable[[], bool] | None,
+    ) -> bool:
+        """Hear of more of these, whose disposition did not fit in the turn, and then of what is behind them in it;
+        whether that is all. Nobody hears of those of a session that we have ended meanwhile."""
+        connection = self.connection
+        if not self.mapped:
+            return True
+        heard = self.hear_ids(role, ids, settled, state)
+        connection.unfinished = behind
+        if heard < len(ids):
+            connection.unfinished = partial(self._hear_rest, role, ids[heard:], settled, state, behind)
+        return connection.unfinished is None
+
+    def _hear_rest_of_runs(self, first: int, last: int, state: DeliveryState | None) -> bool:
+        """Likewise of what was sent together, as of a disposition of its own."""
+        self.connection.unfinished = None
+        if self.mapped:
+            self.hear_range(Role.RECEIVER, first, last, True, state)
+        return self.connection.unfinished is None
 
     def _hear_runs(self, first: int, count: int) -> int:
-        """The peer has accepted and settled so many: hear of those that were sent together, from the first of them on.
-        Returns how many that were."""
-        runs, before = self._sent_runs, self.outgoing_count
+        """The peer has accepted and settled so many: hear of those that were sent together, from the first of them on,
+        of one run and as many as fit in the turn. Returns how many that were."""
+        runs, before, turn = self._sent_runs, self.outgoing_count, self.connection.turn
         heard = 0
-        while heard < count and runs and runs[0].first_id == (first + heard) & MASK:
+        while heard < count and runs and runs[0].first_id == (first + heard) & MASK and (turn.left > 0 or not heard):
             size = len(runs[0].tags)
             if size > count - heard:
                 size = count - heard
@@ -587,7 +624,7 @@ class SessionDeliveries:
             heard += size
             self._sent_count -= size
             run.link.unsettled_count -= size
-            self.connection.turn.left -= ACCEPTED_COST
+            turn.left -= run.contexts.accepted_cost
             self.connection.events.append(RunAccepted(run.link, run.contexts))
         if heard:
             self._tell_room(before)
@@ -731,30 +768,6 @@ def _lose(delivery: Delivery, steps: Steps) -> None:
     step = steps[delivery.phase][_LOSE]
     assert step is not None  # every phase has its row
     delivery.phase = step[0]
-
-
-class Rest:
-    """Rest of a disposition that speaks of more deliveries than fit in a turn."""
-
-    __slots__ = ("_ids", "_role", "_session", "_settled", "_state")
-
-    def __init__(
-        self, session: SessionDeliveries, role: Role, ids: Sequence[int], settled: bool, state: DeliveryState | None
-    ) -> None:
-        self._session = session
-        self._role = role
-        self._ids = ids
-        self._settled = settled
-        self._state = state
-
-    def go_on(self) -> bool:
-        """Hear of as many as fit in this turn; whether that is all. Nobody hears of those of a session that we have
-        ended meanwhile."""
-        if not self._session.mapped:
-            return True
-        heard = self._session.hear_ids(self._role, self._ids, self._settled, self._state)
-        self._ids = self._ids[heard:]
-        return not self._ids
 
 
 __all__ = [

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.dispatching.consumers import Consumer
-from acquit.broker.message_run import MessageRun
+from acquit.broker.message_run import MessageGroup, MessageRun
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.costs import ACCEPTED_COST
 from acquit.protocol.definitions import DeliveryState
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
@@ -81,3 +82,15 @@ def test_a_run_that_waits_is_seen_by_a_policy_of_last_values() -> None:
     assert queue.values is not None
     assert not runs_in(queue.backlog)
     assert not run.payloads, "the messages have them: they are not kept twice"
+
+
+def test_what_it_costs_to_accept_a_run_and_a_group() -> None:
+    """Of a run nothing is done for each message; the messages of a group are taken away one by one."""
+    world = World()
+    receiving(world, credit=4)
+    run = the_consumer(world).timed
+    assert isinstance(run, MessageRun)
+    assert run.accepted_cost == ACCEPTED_COST
+    group = MessageGroup(the_consumer(world), run.each())
+    assert group.accepted_cost == 4 * ACCEPTED_COST
+    assert (group.split(3).accepted_cost, group.accepted_cost) == (3 * ACCEPTED_COST, ACCEPTED_COST)

@@ -24,6 +24,7 @@ from acquit.protocol.events import (
     DeliveriesReceived,
     Event,
     LinkDetached,
+    RunAccepted,
     SessionBegun,
     SessionEnded,
     StatesReceived,
@@ -153,9 +154,72 @@ def test_a_predicted_disposition_of_many_deliveries_is_cut() -> None:
     assert link.session.unsettled() == []
 
 
-def test_a_session_that_we_have_ended_hears_no_more_of_a_disposition() -> None:
-    peer, link = sent(1_000)
-    peer.send_bytes(disposition(0, 999))
+class Alike:
+    """Contexts that are a number: each costs as much as a delivery."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    @property
+    def accepted_cost(self) -> int:
+        return DELIVERY_COST * self.count
+
+    def each(self) -> list[None]:
+        return [None] * self.count
+
+    def split(self, count: int) -> Alike:
+        self.count -= count
+        return Alike(count)
+
+
+def sent_together(single: int, runs: int) -> tuple[Peer, SendingLink]:
+    """So many sent by themselves, and behind them so many runs of ten."""
+    peer, link = sent(0)
+    for number in range(single):
+        link.send(b"%04d" % number, b"")
+    for number in range(single, single + 10 * runs, 10):
+        tags = [b"%04d" % one for one in range(number, number + 10)]
+        link.send_together(tags, [b""] * 10, [b""] * 10, Alike(10))
+    peer.hear()
+    return peer, link
+
+
+def heard_together(event: Event) -> int:
+    """How many were accepted together by this event."""
+    return event.contexts.count if isinstance(event, RunAccepted) and isinstance(event.contexts, Alike) else 0
+
+
+@pytest.mark.parametrize("last", [1_599, 0x7FFF_FFFE], ids=["as many", "far more"])
+@pytest.mark.parametrize("single", [1, 101, 600])
+def test_a_disposition_of_many_that_were_sent_together_is_cut(single: int, last: int) -> None:
+    peer, link = sent_together(single, 100)
+    data = disposition(0, last, Accepted()) + encode_frame(0, encode_composite(End()))
+    served = turns(peer, data)
+    together = [[heard_together(event) for event in events] for events in served]
+    alone = sum(len(event.deliveries) for events in served for event in events if isinstance(event, StatesReceived))
+    assert (sum(map(sum, together)), alone) == (1_000, single)
+    assert max(map(sum, together)) <= COST_MAX // DELIVERY_COST + 10
+    assert [event for events in served[:-1] for event in events if isinstance(event, SessionEnded)] == []
+    assert isinstance(served[-1][-1], SessionEnded), "it overtook the rest"
+    assert link.session.unsettled() == []
+
+
+def test_what_is_looked_at_before_the_rest_is_heard_is_heard_singly() -> None:
+    peer, link = sent_together(1, 100)
+    served = [peer.send_bytes(disposition(0, 1_000, Accepted()))]
+    assert len(link.session.unsettled()) > 800
+    while peer.engine.input_waits:
+        served.append(peer.send_bytes(b""))
+    told = [event for events in served for event in events if isinstance(event, StatesReceived)]
+    assert sum(len(event.deliveries) for event in told) > 800
+    assert link.session.unsettled() == []
+    assert peer.engine.unfinished is None
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_session_that_we_have_ended_hears_no_more_of_a_disposition(together: bool) -> None:
+    peer, link = sent_together(1, 100) if together else sent(1_000)
+    peer.send_bytes(disposition(0, 999, Accepted() if together else None))
     assert peer.engine.input_waits
     link.session.end()
     assert turns(peer, b"") == [[]]

@@ -9,6 +9,7 @@ import pytest
 
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.costs import ACCEPTED_COST
 from acquit.protocol.definitions import Detach, Disposition, RcvSettleMode, Role, TransactionalState, Transfer
 from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, StatesReceived
 from acquit.protocol.frames import encode_frame
@@ -146,6 +147,10 @@ class Letters:
 
     def __init__(self, letters: str) -> None:
         self.letters = letters
+
+    @property
+    def accepted_cost(self) -> int:
+        return ACCEPTED_COST * len(self.letters)
 
     def each(self) -> Sequence[object]:
         return list(self.letters)

@@ -119,28 +119,15 @@ class Sending:
             return len(messages)
         if consumer.resumable is not None:
             return self._acquire_unsent(queue, consumer, messages)
-        link = consumer.link
         # What several links of a session were promised is the session's: the first ones may have used it up.
-        room = link.room
+        room = consumer.link.room
         if len(messages) > room:
             messages = messages[:room]
-        session = link.session
-        locked = queue.policy.lock_duration_ms
         sent = len(messages)
-        if sent < _GROUP or locked or not self._send_group(consumer, messages):
-            payloads = self._payloads(messages, session.connection.frame_size_max - FRAME_HEAD_MAX)
-            first_id = session.next_delivery_id
-            numbers = tags.following(consumer.tag, len(payloads))
-            sent = link.send_all([_TAG(number) for number in numbers], payloads, messages)
+        if queue.policy.lock_duration_ms or not self._send_group(consumer, messages):
+            sent = self._send_singly(queue, consumer, messages)
             if sent < len(messages):  # one has several frames, and those behind it wait
-                messages, payloads = messages[:sent], payloads[:sent]
-            if not sent:
-                return 0
-            consumer.tag = numbers[sent - 1]
-            consumer.peer.unwritten_bytes += sum([len(payload) for payload in payloads])
-            if locked:
-                outgoing = session.outgoing
-                self._locks.acquired(queue, [outgoing[first_id + at & ID_MASK] for at in range(sent)])
+                messages = messages[:sent]
         again = 0
         for message in messages:
             again += message.flags & DISPATCHED
@@ -152,8 +139,26 @@ class Sending:
         queue.tally.redelivered += again // DISPATCHED
         return sent
 
+    def _send_singly(self, queue: Queue, consumer: Consumer, messages: Sequence[Message]) -> int:
+        """Send these as deliveries of their own; how many, for behind one of several frames nothing is sent."""
+        link = consumer.link
+        session = link.session
+        payloads = self._payloads(messages, session.connection.frame_size_max - FRAME_HEAD_MAX)
+        first_id = session.next_delivery_id
+        numbers = tags.following(consumer.tag, len(payloads))
+        sent = link.send_all([_TAG(number) for number in numbers], payloads, messages)
+        if sent:
+            consumer.tag = numbers[sent - 1]
+            consumer.peer.unwritten_bytes += sum([len(payload) for payload in payloads[:sent]])
+            if queue.policy.lock_duration_ms:
+                outgoing = session.outgoing
+                self._locks.acquired(queue, [outgoing[first_id + at & ID_MASK] for at in range(sent)])
+        return sent
+
     def _send_group(self, consumer: Consumer, messages: Sequence[Message]) -> bool:
-        """Send all of these together. False, and nothing is sent, where a closer look at one of them is needed."""
+        """Send several together. False, and nothing is sent, where a closer look at one of them is needed."""
+        if len(messages) < _GROUP:
+            return False
         headers = self._headers
         heads: list[bytes] = []
         bodies: list[bytes] = []

@@ -1,8 +1,9 @@
 """Fates of transactions: what became of each, for who lost the answer to its commit.
 
 The journal tells of those that were recorded (`ledger.table`: the fate follows from the records of a transaction's
-beginning and end). A transaction is recorded when it first has something durable to say, so of those that never had,
-this run alone knows. Both are kept for a bounded time, and no more than a bounded number of them.
+beginning and end). A transaction is recorded when it first has something durable to say, and one that committed what
+is volatile a little later; of others this run alone knows. All are kept for a bounded time, and no more than a bounded
+number of them.
 
 What is not known here any more was not committed within that time: whoever can tell that its transaction is younger
 knows from *unknown* that it was rolled back. So the time is one that really passes: a clock that is set makes nothing

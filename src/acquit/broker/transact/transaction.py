@@ -162,7 +162,7 @@ class Transaction:
 
     @property
     def lasting(self) -> bool:
-        """True if its commit changes anything that outlives the broker's process, and so is recorded."""
+        """True if its commit changes anything that outlives the broker's process, and so must be on the disk first."""
         return bool(self.number or self.reads) or any(one.message.flags & DURABLE for one in self.retirements)
 
     @property

@@ -21,9 +21,9 @@ is rolled back by a restart as well.
 outcome for a delivery that is not there any more), makes the transaction fail: it goes on holding what it has, and
 every commit of it is refused. So does its time, if it is limited; then what it held is given back at once.
 
-A transaction is recorded (TRANSACTION) with its first durable posting, or in the batch of its commit if that changes
-what is durable. One that only retires and is lost in a crash has left no trace, and needs none. One in which all is
-volatile is answered at once, as each of its postings and outcomes would be without it, and leaves none either.
+A transaction is recorded (TRANSACTION) with its first durable posting, or in the batch of its commit. One that only
+retires and is lost in a crash has left no trace, and needs none. One in which all is volatile is answered at once, as
+each of its postings and outcomes would be without it: it is recorded for its fate alone, with others, now and then.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from acquit.protocol.delivery import Delivery, Outcome
 
 TXN_ID_BYTES: Final = 16
+VOLATILE_MAX: Final = 64
+"""Commits of what is volatile that are recorded together."""
 OUTCOME_BYTES: Final = 4_096
 """Bytes that the journal needs room for, beside the message, where an outcome may send it elsewhere."""
 _ACCEPTED: Final = int(EventKind.ACCEPTED)
@@ -111,6 +113,8 @@ class Transactions:
         """Live ones of each connection."""
         self._unrecorded: list[int] = []
         """Numbers of transactions that were rolled back while the journal had no room at all."""
+        self._volatile: list[tuple[bytes, str]] = []
+        """Ids and users of those that committed what is volatile, of which the journal has not heard."""
         self._unsynced: dict[bytes, Transaction] = {}
         """Committed, and the batch that says so is not synced."""
         self.postings = HeldPostings(life, entering, nodes)
@@ -207,6 +211,7 @@ class Transactions:
         """Give back what those hold that were idle for too long, and forget old fates. Now and then."""
         time_us = self._scribe.time_us
         self._record_rollbacks()
+        self.tell_volatile()
         self._forget_fates()
         timeout_us = self.limits.idle_timeout_ms * 1000
         if not timeout_us:
@@ -221,6 +226,13 @@ class Transactions:
                 self._give_back(transaction, Ending.SETTLED)
                 self._record_rollback(transaction)
                 transaction.number = 0  # should more be done in it, the journal must hear of it again
+
+    def tell_volatile(self) -> None:
+        """Record the commits of what is volatile that the journal has not heard of."""
+        try:
+            self._record_volatile()
+        except StoreFull:
+            self._scribe.exhausted = True
 
     def clock_set(self, by_us: int) -> None:
         """The wall clock jumped: what was idle for so long still was for as long."""
@@ -368,7 +380,7 @@ class Transactions:
     def _perform(self, transaction: Transaction, answer: Callable[[Error | None], None]) -> None:
         """All of it, in one turn. Raises StoreFull, with nothing changed."""
         scribe, life = self._scribe, self._life
-        if recorded := transaction.lasting:
+        if lasting := transaction.lasting:
             self.postings.record(transaction)
         events: list[Event] = []
         lots = self.postings.lots(transaction)
@@ -377,13 +389,17 @@ class Transactions:
         accepted = [one for one in transaction.retirements if one.accepted]
         events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
         others = [one for one in transaction.retirements if not one.accepted]
-        if recorded:
+        if lasting:
             reads = sum(len(read.deliveries) for read in transaction.reads)
             needed = RECORD_BYTES + (len(events) + reads) * EVENT.size + self._duplicates.commit_bytes(transaction)
             needed += sum(one.message.size_bytes + OUTCOME_BYTES for one in others)
             if needed > scribe.recorder.room_bytes:
                 raise StoreFull("the disk is full")
             scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
+        elif not transaction.empty:
+            if len(self._volatile) >= VOLATILE_MAX:
+                self._record_volatile()
+            self._volatile.append((transaction.txn_id, transaction.user))
         # From here on nothing can be refused any more, and all of it has room.
         entered: list[Message] = []
         fresh: dict[int, Message] = {}
@@ -405,12 +421,23 @@ class Transactions:
         self._end(transaction)
         self._unsynced[transaction.txn_id] = transaction
         self._ended(transaction, Fate.COMMITTED)
-        if recorded:
+        if lasting:
             scribe.when_synced(self._committed, transaction, entered, answer)
         elif transaction.repeats:
             scribe.once_durable(self._committed, transaction, entered, answer)
         else:
             self._committed(transaction, entered, answer)
+
+    def _record_volatile(self) -> None:
+        """Record commits of what is volatile, for their fates. Raises StoreFull where there is no room for another."""
+        recorder, time_us = self._scribe.recorder, self._scribe.time_us
+        while self._volatile:
+            txn_id, user = self._volatile[0]
+            if recorder.room_bytes < 2 * RECORD_BYTES + len(user.encode()):
+                raise StoreFull("the disk is full")
+            number = self.postings.declare(txn_id, user)
+            recorder.append(records.Commit(time_us, number, ()))
+            del self._volatile[0]
 
     def _accepting_event(self, retirement: Retirement) -> Event:
         message = retirement.message

@@ -6,10 +6,12 @@ import pytest
 
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, TransactionLimits
 from acquit.broker.queue import NodeEvent
+from acquit.broker.transact.transactions import VOLATILE_MAX
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.history import history
+from acquit.ledger.recorder import RECORD_BYTES, Recorder
 from acquit.ledger.verify import verify
 from acquit.protocol.definitions import (
     Accepted,
@@ -25,6 +27,7 @@ from acquit.protocol.definitions import (
     TransactionalState,
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
 from acquit.store.options import MIB
 from acquit.store.reading import FolderReader
@@ -114,7 +117,6 @@ def test_a_commit_of_what_is_volatile_waits_for_no_disk(
     controller.retire(txn, *client.held(receiver), settled=mode is RcvSettleMode.FIRST)
     world.sync()
     discharge = controller.discharge(txn)
-    assert not world.sync(), "something was recorded"
     assert client.outcome(discharge) == Accepted()
     told = Accepted() if mode is RcvSettleMode.SECOND else TransactionalState(txn, Accepted())
     assert [client.answers[one][0] for one in sent] == [told, told]
@@ -123,11 +125,59 @@ def test_a_commit_of_what_is_volatile_waits_for_no_disk(
     assert live_of(world, "other") == 0
     assert world.core.transactions.fate(txn, "") == "committed"
     world.check()
+    assert not world.sync(), "it is recorded at once"
     assert world.crash().core.transactions.fate(txn, "") == "unknown"
+    world.advance(1_000)
+    world.settle()
+    assert world.crash().core.transactions.fate(txn, "") == "committed"
+    world.check_journal()
     client.post(client.sender("other", "another"), durable("not on the disk"))
     txn = controller.declare()
     controller.post(sender, txn, Message("c"))
     assert client.outcome(controller.discharge(txn)) == Accepted()
+
+
+def volatile_commits(controller: Controller, sender: SendingLink, count: int) -> list[bytes]:
+    committed = []
+    for _ in range(count):
+        txn = controller.declare()
+        controller.post(sender, txn, Message("x"))
+        assert controller.client.outcome(controller.discharge(txn)) == Accepted()
+        committed.append(txn)
+    return committed
+
+
+def test_fates_of_what_is_volatile_are_recorded_together_and_at_a_stop(world: World, controller: Controller) -> None:
+    first, *_, last = volatile_commits(controller, controller.client.sender("q"), VOLATILE_MAX + 1)
+    world.sync()
+    after = world.crash()
+    assert [after.core.transactions.fate(one, "") for one in (first, last)] == ["committed", "unknown"]
+    after = world.stop()
+    assert [after.core.transactions.fate(one, "") for one in (first, last)] == ["committed", "committed"]
+    assert verify(DATA, disk=after.disk).problems == ()
+
+
+@pytest.mark.pure
+def test_what_is_volatile_is_not_committed_where_its_fate_finds_no_room(
+    world: World, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = controller.client.sender("q")
+    known = volatile_commits(controller, sender, VOLATILE_MAX)
+    txn = controller.declare()
+    controller.post(sender, txn, Message("x"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "room_bytes", 2 * RECORD_BYTES - 1)
+        world.core.tick(world.now_us)
+        assert world.core.scribe.exhausted
+        error = controller.commit(txn)
+        assert error is not None
+        assert error.condition == ROLLBACK
+    assert world.core.transactions.fate(txn, "") == "rolled-back"
+    world.settle()
+    volatile_commits(controller, sender, 1)
+    world.sync()
+    assert {world.crash().core.transactions.fate(one, "") for one in known} == {"committed"}
+    assert live_of(world, "q") == VOLATILE_MAX + 1
 
 
 @pytest.mark.parametrize("verdict", [Accepted(), Rejected(), Released()])
