@@ -81,7 +81,7 @@ MISTAKES = (
     Mistake(
         "a short way that differs: a user-id is overlooked",
         "posting",
-        "broker/intake/shaping.py",
+        "broker/intake/templates.py",
         "    if not posting.plain or posting.user_id is not None:\n",
         "    if not posting.plain:\n",
     ),
