@@ -113,7 +113,7 @@ class Transactions:
         """Live ones of each connection."""
         self._unrecorded: list[int] = []
         """Numbers of transactions that were rolled back while the journal had no room at all."""
-        self._volatile: list[tuple[bytes, str]] = []
+        self._commits_due: list[tuple[bytes, str]] = []
         """Ids and users of those that committed what is volatile, of which the journal has not heard."""
         self._unsynced: dict[bytes, Transaction] = {}
         """Committed, and the batch that says so is not synced."""
@@ -397,9 +397,9 @@ class Transactions:
                 raise StoreFull("the disk is full")
             scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
         elif not transaction.empty:
-            if len(self._volatile) >= VOLATILE_MAX:
+            if len(self._commits_due) >= VOLATILE_MAX:
                 self._record_volatile()
-            self._volatile.append((transaction.txn_id, transaction.user))
+            self._commits_due.append((transaction.txn_id, transaction.user))
         # From here on nothing can be refused any more, and all of it has room.
         entered: list[Message] = []
         fresh: dict[int, Message] = {}
@@ -431,13 +431,13 @@ class Transactions:
     def _record_volatile(self) -> None:
         """Record commits of what is volatile, for their fates. Raises StoreFull where there is no room for another."""
         recorder, time_us = self._scribe.recorder, self._scribe.time_us
-        while self._volatile:
-            txn_id, user = self._volatile[0]
+        while self._commits_due:
+            txn_id, user = self._commits_due[0]
             if recorder.room_bytes < 2 * RECORD_BYTES + len(user.encode()):
                 raise StoreFull("the disk is full")
             number = self.postings.declare(txn_id, user)
             recorder.append(records.Commit(time_us, number, ()))
-            del self._volatile[0]
+            del self._commits_due[0]
 
     def _accepting_event(self, retirement: Retirement) -> Event:
         message = retirement.message
