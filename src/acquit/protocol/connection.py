@@ -402,8 +402,10 @@ class Connection(ConnectionBase):
         self.predictions.forget_session(session)
 
     def _take_predicted(self) -> None:
-        if self.unfinished is not None and self.turn.left > 0 and self.unfinished():
+        unfinished = self.unfinished
+        if unfinished is not None and self.turn.left > 0:
             self.unfinished = None
+            unfinished()  # which is set anew where there is more
         if self.state is ConnectionState.OPENED and self._may_go_on and self.predictions.take(self._decoder, self):
             self._liveness.heard(self._now)
 

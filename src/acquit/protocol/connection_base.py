@@ -86,9 +86,9 @@ class ConnectionBase:
         """Bytes of deliveries that have begun to arrive and not ended."""
         self.turn = Turn(options.turn_cost_max)
         """Budget for what the peer asks, in the units of `costs`. Code that acts on events may spend of it, too."""
-        self.unfinished: Callable[[], bool] | None = None
-        """Engine's own: what is left to do of a frame that was cut off at the end of a turn. It says whether that is
-        all, now. No frame is taken before it is."""
+        self.unfinished: Callable[[], None] | None = None
+        """Engine's own: what is left to do of a frame that was cut off at the end of a turn, which sets it anew where
+        there is more. No frame is taken before all is done."""
         self.peer_frame_size_max = MAX_FRAME_SIZE_MIN
         """The largest frame the peer takes, in bytes; before its open, what every peer must take."""
         self.frame_size_max = MAX_FRAME_SIZE_MIN

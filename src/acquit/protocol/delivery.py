@@ -589,25 +589,19 @@ class SessionDeliveries:
         ids: Sequence[int],
         settled: bool,
         state: DeliveryState | None,
-        behind: Callable[[], bool] | None,
-    ) -> bool:
-        """Hear of more of these, whose disposition did not fit in the turn, and then of what is behind them in it;
-        whether that is all. Nobody hears of those of a session that we have ended meanwhile."""
-        connection = self.connection
-        if not self.mapped:
-            return True
-        heard = self.hear_ids(role, ids, settled, state)
-        connection.unfinished = behind
-        if heard < len(ids):
-            connection.unfinished = partial(self._hear_rest, role, ids[heard:], settled, state, behind)
-        return connection.unfinished is None
+        behind: Callable[[], None] | None,
+    ) -> None:
+        """Hear of more of these, whose disposition did not fit in the turn, and then of what is `behind` them in it.
+        Nobody hears of those of a session that we have ended meanwhile."""
+        if self.mapped:
+            heard = self.hear_ids(role, ids, settled, state)
+            more = partial(self._hear_rest, role, ids[heard:], settled, state, behind)
+            self.connection.unfinished = more if heard < len(ids) else behind
 
-    def _hear_rest_of_runs(self, first: int, last: int, state: DeliveryState | None) -> bool:
+    def _hear_rest_of_runs(self, first: int, last: int, state: DeliveryState | None) -> None:
         """Likewise of what was sent together, as of a disposition of its own."""
-        self.connection.unfinished = None
         if self.mapped:
             self.hear_range(Role.RECEIVER, first, last, True, state)
-        return self.connection.unfinished is None
 
     def _hear_runs(self, first: int, count: int) -> int:
         """The peer has accepted and settled so many: hear of those that were sent together, from the first of them on,
