@@ -578,12 +578,9 @@ class SessionDeliveries:
             ids = [id_ for id_ in unsettled if (id_ - first) & MASK < count]
         if len(ids) < said_of:
             self._missed(role, state)
-        heard = self.hear_ids(role, ids, settled, state)
-        if heard < len(ids):
-            behind = self.connection.unfinished
-            self.connection.unfinished = partial(self._hear_rest, role, ids[heard:], settled, state, behind)
+        self._hear_some(role, ids, settled, state, self.connection.unfinished)
 
-    def _hear_rest(
+    def _hear_some(
         self,
         role: Role,
         ids: Sequence[int],
@@ -591,12 +588,14 @@ class SessionDeliveries:
         state: DeliveryState | None,
         behind: Callable[[], None] | None,
     ) -> None:
-        """Hear of more of these, whose disposition did not fit in the turn, and then of what is `behind` them in it.
-        Nobody hears of those of a session that we have ended meanwhile."""
-        if self.mapped:
-            heard = self.hear_ids(role, ids, settled, state)
-            more = partial(self._hear_rest, role, ids[heard:], settled, state, behind)
-            self.connection.unfinished = more if heard < len(ids) else behind
+        """Hear of as many of these as fit in the turn, and in others of the rest, and of what is `behind` them in their
+        disposition. Nobody hears of those of a session that we have ended meanwhile."""
+        if not self.mapped:
+            return
+        heard = self.hear_ids(role, ids, settled, state)
+        if heard < len(ids):
+            behind = partial(self._hear_some, role, ids[heard:], settled, state, behind)
+        self.connection.unfinished = behind
 
     def _hear_rest_of_runs(self, first: int, last: int, state: DeliveryState | None) -> None:
         """Likewise of what was sent together, as of a disposition of its own."""

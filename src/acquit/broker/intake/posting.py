@@ -25,9 +25,7 @@ from acquit.broker.intake.fan import Fan
 from acquit.broker.intake.limits import Room, admit, check_paused, full, note_value
 from acquit.broker.intake.reader import PostingReader
 from acquit.broker.intake.runs import Runs
-from acquit.broker.intake.shaping import (
-    read_posting,
-)
+from acquit.broker.intake.shaping import read_posting
 from acquit.broker.links.endpoints import takes_rejected
 from acquit.broker.message import DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
 from acquit.broker.nodes.node import Queue, whole

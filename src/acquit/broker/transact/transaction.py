@@ -162,8 +162,11 @@ class Transaction:
 
     @property
     def lasting(self) -> bool:
-        """True if its commit changes anything that outlives the broker's process, and so must be on the disk first."""
-        return bool(self.number or self.reads) or any(one.message.flags & DURABLE for one in self.retirements)
+        """True if its commit must be on the disk first: it changes something that outlives the broker's process, or
+        may, as a copy of what is not accepted can go to another queue."""
+        return bool(self.number or self.reads) or any(
+            not one.accepted or one.message.flags & DURABLE for one in self.retirements
+        )
 
     @property
     def user(self) -> str:

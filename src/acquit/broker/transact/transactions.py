@@ -37,7 +37,7 @@ from acquit.broker.links.endpoints import verdict_of
 from acquit.broker.message import DURABLE, Message
 from acquit.broker.queue import LOSSES, Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
-from acquit.broker.transact.fates import Fates
+from acquit.broker.transact.fates import UNKNOWN, Fates
 from acquit.broker.transact.held_postings import HeldPostings, HeldRun, append_entering
 from acquit.broker.transact.retirement import CONTESTED, Retirement
 from acquit.broker.transact.transaction import Phasing, Read, Transaction
@@ -208,7 +208,8 @@ class Transactions:
         return min(self.limits.fates_kept_ms, self.fates.known_for_us(self._scribe.time_us) // 1000)
 
     def expire(self) -> None:
-        """Give back what those hold that were idle for too long, and forget old fates. Now and then."""
+        """Give back what those hold that were idle for too long, record what is due, and forget old fates. Now and
+        then."""
         time_us = self._scribe.time_us
         self._record_rollbacks()
         self.tell_volatile()
@@ -433,10 +434,10 @@ class Transactions:
         recorder, time_us = self._scribe.recorder, self._scribe.time_us
         while self._commits_due:
             txn_id, user = self._commits_due[0]
-            if recorder.room_bytes < 2 * RECORD_BYTES + len(user.encode()):
-                raise StoreFull("the disk is full")
-            number = self.postings.declare(txn_id, user)
-            recorder.append(records.Commit(time_us, number, ()))
+            if self.fates.of(txn_id, user) != UNKNOWN:  # what is forgotten already would stay in the journal for ever
+                if recorder.room_bytes < 2 * RECORD_BYTES + len(user.encode()):
+                    raise StoreFull("the disk is full")
+                recorder.append(records.Commit(time_us, self.postings.declare(txn_id, user), ()))
             del self._commits_due[0]
 
     def _accepting_event(self, retirement: Retirement) -> Event:

@@ -21,9 +21,7 @@ class Asker:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.answers = client.begun.attach_receiver(  # type: ignore[attr-defined]
-            "answers", source=Source("$management"), target=Target("me")
-        )
+        self.answers = client.begun.attach_receiver("answers", source=Source("$management"), target=Target("me"))
         self.answers.grant(1_000)
         self.requests = client.sender("$management", "ask")
 

@@ -12,6 +12,7 @@ from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.history import history
 from acquit.ledger.recorder import RECORD_BYTES, Recorder
+from acquit.ledger.records import FATES_KNOWN, Namespace
 from acquit.ledger.verify import verify
 from acquit.protocol.definitions import (
     Accepted,
@@ -180,13 +181,29 @@ def test_what_is_volatile_is_not_committed_where_its_fate_finds_no_room(
     assert live_of(world, "q") == VOLATILE_MAX + 1
 
 
-@pytest.mark.parametrize("verdict", [Accepted(), Rejected(), Released()])
-def test_a_commit_waits_for_the_disk_where_it_retires_what_is_durable(
-    world: World, controller: Controller, verdict: Accepted | Rejected | Released
+@pytest.mark.parametrize("limits", [{"fates_max": 0}, {"fates_kept_ms": 0}])
+def test_fates_that_are_forgotten_before_they_are_recorded_are_not(limits: dict[str, int]) -> None:
+    world = World(BrokerOptions(transactions=TransactionLimits(**limits)))
+    controller = Controller(world.client())
+    committed = volatile_commits(controller, controller.client.sender("q"), 3)
+    for _ in range(2):
+        world.advance(1_000)
+        world.settle()
+    fates = [key for namespace, key in world.opened.recorder.table.state if namespace == Namespace.FATE]
+    assert set(fates) <= {FATES_KNOWN}
+    assert {world.core.transactions.fate(one, "") for one in committed} == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [(durable, Accepted()), (durable, Rejected()), (durable, Released()), (Message, Rejected()), (Message, Released())],
+)
+def test_a_commit_waits_for_the_disk_where_it_retires_what_is_durable_or_goes_elsewhere(
+    world: World, controller: Controller, kind: type, verdict: Accepted | Rejected | Released
 ) -> None:
     client = controller.client
     receiver = client.receiver("q", credit=10)
-    filled(client, "x")
+    client.post_all(client.sender("q", "to-q"), kind("x"))
     world.settle()
     txn = controller.declare()
     controller.post(client.sender("other"), txn, Message("a"))
