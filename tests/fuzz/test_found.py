@@ -35,9 +35,7 @@ from tests.support.raw_peer import RawPeer
 def asked(world: World, body: object, **options: object) -> tuple[object, object]:
     """A client's links to and from the management node, with a question that is on its way."""
     client = world.client("asker")
-    replies = client.begun.attach_receiver(  # type: ignore[attr-defined]
-        "replies", source=Source("$management"), target=Target("replies"), **options
-    )
+    replies = client.begun.attach_receiver("replies", source=Source("$management"), target=Target("replies"), **options)
     replies.grant(10)
     requests = client.sender("$management", "requests")
     world.settle()

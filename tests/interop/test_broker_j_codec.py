@@ -49,8 +49,8 @@ def answers_to_dynamic_termini() -> list[object]:
     for number, policy in enumerate(POLICIES):
         for kind in ("temporary-queue", "temporary-topic"):
             asked = {"dynamic": True, "capabilities": (kind,), "dynamic_node_properties": {"lifetime-policy": policy}}
-            for role in (client.begun.attach_sender, client.begun.attach_receiver):  # type: ignore[attr-defined]
-                sends = role == client.begun.attach_sender  # type: ignore[attr-defined]
+            for role in (client.begun.attach_sender, client.begun.attach_receiver):
+                sends = role == client.begun.attach_sender
                 source, target = (Source(), Target(**asked)) if sends else (Source(**asked), Target())
                 link = role(f"{kind}-{number}-{sends}", source=source, target=target)
                 world.settle()

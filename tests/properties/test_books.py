@@ -116,7 +116,7 @@ class Run:
 
     def transactional_sender(self, address: str) -> SendingLink:
         name = f"txn {address}"
-        known = [link for link in self.consumer.begun.links if link.name == name]  # type: ignore[attr-defined]
+        known = [link for link in self.consumer.begun.links if link.name == name]
         if known:
             return known[0]  # type: ignore[no-any-return]
         topic = address in self.books.topics

@@ -114,7 +114,7 @@ class Play:
 
     def attached(self) -> Client:
         client = self.world.client("sending")
-        client.begun.next_delivery_id = 1_000  # type: ignore[attr-defined]  # wide, so that they are predicted
+        client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
         return client
 
     def attach_sender(self) -> SendingLink:

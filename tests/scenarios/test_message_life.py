@@ -353,7 +353,7 @@ def close(client: Client, link: ReceivingLink, how: str) -> None:
         case "detached and closed":
             link.detach()
         case "session ended":
-            client.begun.end()  # type: ignore[attr-defined]
+            client.begun.end()
         case _:
             client.close()
     client.world.settle()

@@ -176,9 +176,7 @@ def receive_from_anothers_dynamic_node(cell: Cell, _: str) -> bool:
 
 
 def _dynamic(cell: Cell, client: Client) -> tuple[Link, str]:
-    made = client.begun.attach_receiver(  # type: ignore[attr-defined]
-        cell.name(), source=Source(None, dynamic=True), target=Target("here")
-    )
+    made = client.begun.attach_receiver(cell.name(), source=Source(None, dynamic=True), target=Target("here"))
     cell.world.settle()
     assert isinstance(made, ReceivingLink)
     return made, "" if made.source is None else str(made.source.address)
@@ -207,9 +205,7 @@ class Answer(NamedTuple):
 
 def _answer(cell: Cell, operation: str, kind: str, name: str | None, body: object = None) -> Answer:
     here = cell.name()
-    replies = cell.tried.begun.attach_receiver(  # type: ignore[attr-defined]
-        cell.name(), source=Source(MANAGEMENT_NODE), target=Target(here)
-    )
+    replies = cell.tried.begun.attach_receiver(cell.name(), source=Source(MANAGEMENT_NODE), target=Target(here))
     replies.grant(1)
     cell.world.carry()
     about: dict[str, object] = {"operation": operation, "type": f"acquit:{kind}"}
@@ -350,7 +346,7 @@ def _transaction(cell: Cell, _: str) -> str:
 def _terminus(cell: Cell, address: str) -> str:
     """The identity of a terminus of the owner's, which outlives its link."""
     before = {one.identity for one in cell.world.core.administration.termini()}
-    cell.owner.begun.attach_receiver(  # type: ignore[attr-defined]
+    cell.owner.begun.attach_receiver(
         cell.name(),
         source=Source(address, TerminusDurability.UNSETTLED_STATE, TerminusExpiryPolicy.NEVER),
         target=Target("there"),

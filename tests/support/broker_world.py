@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from acquit.broker import parking
 from acquit.broker.core import Core
@@ -48,6 +48,7 @@ from acquit.protocol.events import (
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.session import Session
 from acquit.protocol.types import Described, ULong
 from acquit.store.disk import Disk
 from acquit.store.interface import Batch
@@ -78,7 +79,7 @@ class Client:
     engine: Connection
     server: Connection
     peer: Peer
-    session: object = None
+    session: Session | None = None
     received: dict[Link, list[Delivery]] = field(default_factory=dict)
     """Deliveries of each receiving link, in order."""
     answers: dict[Delivery, tuple[DeliveryState | None, bool]] = field(default_factory=dict)
@@ -103,8 +104,8 @@ class Client:
                 case _:
                     pass
 
-    def sender(self, address: str | None, name: str = "sender", **options: object) -> SendingLink:
-        link = self.begun.attach_sender(  # type: ignore[attr-defined]
+    def sender(self, address: str | None, name: str = "sender", **options: Any) -> SendingLink:
+        link = self.begun.attach_sender(
             name, source=Source("here"), target=options.pop("target", Target(address)), **options
         )
         self.world.carry()
@@ -123,14 +124,14 @@ class Client:
         default_outcome: DeliveryState | None = None,
         selector: str | None = None,
         no_local: bool = False,
-        **options: object,
+        **options: Any,
     ) -> ReceivingLink:
         filters: dict[str, object] = {}
         if selector is not None:
             filters["jms-selector"] = Described(ULong(0x0000468C_00000004), selector)
         if no_local:
             filters["no-local"] = Described(ULong(0x0000468C_00000003), [])
-        link = self.begun.attach_receiver(  # type: ignore[attr-defined]
+        link = self.begun.attach_receiver(
             name,
             source=Source(
                 address,
@@ -176,7 +177,7 @@ class Client:
                 default_outcome=default_outcome,
                 capabilities=("topic", *words),
             )
-        link = self.begun.attach_receiver(  # type: ignore[attr-defined]
+        link = self.begun.attach_receiver(
             name,
             source=source,
             target=Target(),
@@ -200,7 +201,7 @@ class Client:
         self.world.carry()
 
     @property
-    def begun(self) -> object:
+    def begun(self) -> Session:
         if self.session is None:
             self.session = self.engine.begin()
         return self.session

@@ -42,7 +42,7 @@ class Controller:
         self.client = client
         self.world = client.world
         begun = client.begun if session is None else session
-        link = begun.attach_sender(  # type: ignore[attr-defined]
+        link = begun.attach_sender(
             name, source=Source("here", outcomes=outcomes), target=Coordinator(("amqp:local-transactions",))
         )
         assert isinstance(link, SendingLink)

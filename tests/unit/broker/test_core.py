@@ -85,9 +85,7 @@ def test_a_consumer_that_takes_nothing_costs_neither_memory_nor_others(kind: str
     )
     queue = world.core.queues.by_name["q"]
     for name in ("one", "two"):
-        small = client.begun.attach_receiver(  # type: ignore[attr-defined]
-            name, source=Source("q"), target=Target("there"), max_message_size=100
-        )
+        small = client.begun.attach_receiver(name, source=Source("q"), target=Target("there"), max_message_size=100)
         small.grant(10)
         world.settle()
     assert len(queue.aside) == 3_000
@@ -112,9 +110,7 @@ def test_looking_for_what_was_set_aside_takes_one_look_at_each(monkeypatch: pyte
     client = world.client()
     sender = client.sender("q")
     for name in ("one", "two"):
-        small = client.begun.attach_receiver(  # type: ignore[attr-defined]
-            name, source=Source("q"), target=Target("there"), max_message_size=100
-        )
+        small = client.begun.attach_receiver(name, source=Source("q"), target=Target("there"), max_message_size=100)
         small.grant(10)
     looks = 0
 
@@ -452,7 +448,7 @@ def test_a_few_large_messages_are_no_less_paged() -> None:
     receiver = client.receiver("q", credit=100)
     world.settle()
     assert [body[0] for body in client.bodies(receiver)] == list(range(60))  # type: ignore[index]
-    client.begun.settle_all(client.held(receiver), ACCEPTED)  # type: ignore[attr-defined]
+    client.begun.settle_all(client.held(receiver), ACCEPTED)
     world.settle()
     assert world.core.memory.bytes == 0
 
@@ -480,7 +476,7 @@ def test_a_dead_letter_is_read_back_and_answered_when_it_is_durable() -> None:
     world.settle()
     held = client.held(receiver)
     assert len(held) == 200
-    client.begun.settle_all(held, Rejected(Error("app:bad")))  # type: ignore[attr-defined]
+    client.begun.settle_all(held, Rejected(Error("app:bad")))
     world.settle()
     assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 200)
     assert all(client.answers[delivery][1] for delivery in held)
@@ -643,7 +639,7 @@ def test_the_management_node_answers_on_the_links_of_its_asker() -> None:
     world.settle()
     from acquit.protocol.definitions import Source, Target
 
-    answers = client.begun.attach_receiver("answers", source=Source("$management"), target=Target("me"))  # type: ignore[attr-defined]
+    answers = client.begun.attach_receiver("answers", source=Source("$management"), target=Target("me"))
     answers.grant(5)
     ask = client.sender("$management", "ask")
     request = Message(
@@ -813,7 +809,7 @@ def test_what_is_still_live_is_carried_out_of_old_segments() -> None:
     for _ in range(120):
         client.post(sender, *(durable(bytes(1_000)) for _ in range(10)))
         world.settle()
-        client.begun.settle_all(client.held(receiver), ACCEPTED)  # type: ignore[attr-defined]
+        client.begun.settle_all(client.held(receiver), ACCEPTED)
         world.settle()
     assert world.opened.journal.segments[0].archived, "nothing left the recovery set"
     position = world.core.life.live[1].position
@@ -860,7 +856,7 @@ def test_in_the_middle_of_a_checkpoint_copies_and_originals_agree() -> None:
             if world.checkpointer.active:
                 looks += 1
                 assert world.fold().anomalies == []
-        client.begun.settle_all(client.held(receiver), ACCEPTED)  # type: ignore[attr-defined]
+        client.begun.settle_all(client.held(receiver), ACCEPTED)
     assert looks > 1
     world.settle()
     world.check_journal()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from acquit.errors import StoreFull
@@ -18,6 +20,7 @@ from acquit.ledger.records import (
     encode_posting_meta,
 )
 from acquit.ledger.table import StateTable
+from acquit.store.interface import Position
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.raw_journal import Raw
 
@@ -87,13 +90,13 @@ def test_postings_together_end_where_there_is_no_room(
 ) -> None:
     append = raw.journal.append
 
-    def twice(*arguments: object) -> object:
+    def twice(*arguments: Any) -> Position:
         if len(noted) == 2:
             raise StoreFull("no room")
-        noted.append(append(*arguments))  # type: ignore[arg-type]
+        noted.append(append(*arguments))
         return noted[-1]
 
-    noted: list[object] = []
+    noted: list[Position] = []
     monkeypatch.setattr(raw.journal, "append", twice)
     recorded_at = recorder.posted_together(range(3), 1, [b"x"] * 3, [META] * 3, 500, 0)
     assert [position for position, _ in recorded_at] == noted

@@ -292,9 +292,7 @@ def test_nobody_ends_a_subscription_that_they_may_not_consume_from() -> None:
 def test_who_may_create_may_have_a_node_made_and_use_it() -> None:
     world = world_of(create=("temporary.queue.*",))
     client = world.client()
-    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
-        "own", source=Source(None, dynamic=True), target=Target("here")
-    )
+    link = client.begun.attach_receiver("own", source=Source(None, dynamic=True), target=Target("here"))
     link.grant(1)
     world.carry()
     address = link.source.address
@@ -364,7 +362,7 @@ def test_who_has_no_rights_does_not_learn_what_is_there(address: str, mode: str 
     world = world_of(send=("there",), create=("there",))
     client = world.client()
     client.sender("there")
-    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+    link = client.begun.attach_receiver(
         "curious", source=Source(address, distribution_mode=mode, capabilities=(EXISTING,)), target=Target()
     )
     world.settle()

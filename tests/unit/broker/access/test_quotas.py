@@ -118,7 +118,7 @@ def test_links_are_counted_while_they_are_there(end: str, free: int) -> None:
         case "detach":
             ada.detach(first)
         case "end":
-            again.begun.end()  # type: ignore[attr-defined]
+            again.begun.end()
         case "close":
             ada.close()
         case "lose":

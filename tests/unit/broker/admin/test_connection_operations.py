@@ -186,9 +186,7 @@ def test_the_connection_that_asked_hears_the_answer_first() -> None:
     world = World()
     client: Client = world.client()
     requests = client.sender("$management", "requests")
-    answers = client.begun.attach_receiver(  # type: ignore[attr-defined]
-        "answers", source=Source("$management"), target=Target("me")
-    )
+    answers = client.begun.attach_receiver("answers", source=Source("$management"), target=Target("me"))
     answers.grant(5)
     world.carry()
     properties = {"operation": "DELETE", "type": "acquit:connection", "name": "1"}

@@ -31,7 +31,7 @@ def begin(
 ) -> ReceivingLink:
     """Ask; the link for the answer."""
     number = next(NUMBERS)
-    answers = client.begun.attach_receiver(  # type: ignore[attr-defined]
+    answers = client.begun.attach_receiver(
         f"answers{number}", source=Source("$management"), target=Target(f"me{number}")
     )
     answers.grant(1)
@@ -413,7 +413,7 @@ def test_answers_that_wait_count_as_memory() -> None:
         "q", durable(bytes(200_000)), options=BrokerOptions(limits=BrokerLimits(memory_bytes_max=1 << 20))
     )
     before = world.core.memory.bytes
-    link = client.begun.attach_receiver("lazy", source=Source("$management"), target=Target("lazy"))  # type: ignore[attr-defined]
+    link = client.begun.attach_receiver("lazy", source=Source("$management"), target=Target("lazy"))
     sender = client.sender("$management", "asks")
     properties = {"operation": "READ", "type": "acquit:message", "name": "q"}
     request = Message({"sequence": 1}, message_id="1", reply_to="lazy", application_properties=properties)
@@ -432,7 +432,7 @@ def test_answers_that_wait_count_as_memory() -> None:
 def test_answers_of_a_link_that_has_gone_are_forgotten() -> None:
     world, client = posted("q", durable(bytes(200_000)))
     before = world.core.memory.bytes
-    client.begun.attach_receiver("lazy", source=Source("$management"), target=Target("lazy"))  # type: ignore[attr-defined]
+    client.begun.attach_receiver("lazy", source=Source("$management"), target=Target("lazy"))
     properties = {"operation": "READ", "type": "acquit:message", "name": "q"}
     request = Message({"sequence": 1}, message_id="1", reply_to="lazy", application_properties=properties)
     client.post(client.sender("$management", "asks"), request)

@@ -19,7 +19,7 @@ MANAGER = Security(
 
 def replies_to(client: Client, *, credit: int = 50) -> ReceivingLink:
     """A link from a node made for it, as clients have for answers."""
-    link = client.begun.attach_receiver("replies", source=Source(dynamic=True), target=Target())  # type: ignore[attr-defined]
+    link = client.begun.attach_receiver("replies", source=Source(dynamic=True), target=Target())
     assert isinstance(link, ReceivingLink)
     link.grant(credit)
     client.world.carry()

@@ -27,7 +27,7 @@ def later(body: object, message_id: object = None, delay_ms: int = DELAY_MS, **f
 def ask(client: Client, operation: str, body: object = None, name: str | None = "q") -> tuple[int, Any]:
     """Status and body of the management node's answer."""
     world = client.world
-    answers = client.begun.attach_receiver("answers", source=Source("$management"), target=Target("me"))  # type: ignore[attr-defined]
+    answers = client.begun.attach_receiver("answers", source=Source("$management"), target=Target("me"))
     answers.grant(1)
     sender = client.sender("$management", "ask")
     properties = {"operation": operation, "type": "acquit:message"}

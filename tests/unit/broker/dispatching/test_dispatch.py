@@ -29,7 +29,7 @@ def test_only_applied_filters_come_back() -> None:
     client = world.client()
     known = {Symbol("mine"): Described(SELECTOR, "n > 1")}
     unknown = {Symbol("xquery"): Described(ULong(0x0000_468C_0000_0005), "true()")}
-    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+    link = client.begun.attach_receiver(
         "receiver", source=Source("orders", filter=known | unknown), target=Target("there")
     )
     world.carry()

@@ -272,7 +272,7 @@ def test_a_resumable_link_remembers_its_run() -> None:
     (name,) = subscribed(world, True)
     client = world.client("publisher")
     target = Target("t", TerminusDurability.UNSETTLED_STATE, TerminusExpiryPolicy.NEVER, capabilities=("topic",))
-    link = client.begun.attach_sender(  # type: ignore[attr-defined]
+    link = client.begun.attach_sender(
         "sender",
         source=Source("here"),
         target=target,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from acquit.broker.options import AddressRule, BrokerOptions
@@ -20,7 +18,7 @@ LEARNT = 3
 def sending(world: World) -> tuple[Client, SendingLink]:
     """A client whose messages will be taken together."""
     client = world.client()
-    client.begun.next_delivery_id = 1_000  # type: ignore[attr-defined]  # wide, so that they are predicted
+    client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
     link = client.sender("q")
     for count in (1, LEARNT - 1):
         client.post(link, *[durable("x")] * count)
@@ -34,16 +32,10 @@ def cut(monkeypatch: pytest.MonkeyPatch, kept: int) -> list[int]:
     came = []
 
     def first_ones(
-        recorder: Recorder,
-        sequences: Sequence[int],
-        queue: int,
-        payloads: Sequence[bytes],
-        metas: Sequence[bytes],
-        time_us: int,
-        actor: int,
+        recorder: Recorder, sequences: range, queue: int, payloads: list[bytes], metas: list[bytes], *said: int
     ) -> list[tuple[Position, int]]:
         came.append(len(payloads))
-        return together(recorder, sequences[:kept], queue, payloads[:kept], metas[:kept], time_us, actor)
+        return together(recorder, sequences[:kept], queue, payloads[:kept], metas[:kept], *said)
 
     monkeypatch.setattr(Recorder, "posted_together", first_ones)
     return came
@@ -107,7 +99,7 @@ def test_what_memory_would_cut_is_looked_at_one_by_one(monkeypatch: pytest.Monke
 def test_what_a_temporary_queue_takes_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     client = world.client()
-    client.begun.next_delivery_id = 1_000  # type: ignore[attr-defined]
+    client.begun.next_delivery_id = 1_000
     link = client.sender(None, target=Target(dynamic=True))
     assert link.target is not None
     came = cut(monkeypatch, 8)

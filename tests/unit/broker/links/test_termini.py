@@ -42,7 +42,7 @@ def resume_from(
     **source: object,
 ) -> ReceivingLink:
     """Attach a resumable receiver with this unsettled map."""
-    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+    link = client.begun.attach_receiver(
         "receiver",
         source=Source(address, **{**LASTING, **source}),
         target=Target("there"),
@@ -63,7 +63,7 @@ def resume_to(
     client: Client, unsettled: Mapping[bytes, DeliveryState | None] | None, *, settle: bool = True
 ) -> SendingLink:
     """Attach a resumable sender with this unsettled map."""
-    link = client.begun.attach_sender(  # type: ignore[attr-defined]
+    link = client.begun.attach_sender(
         "sender",
         source=Source("here"),
         target=Target("q", **LASTING),
@@ -152,7 +152,7 @@ def test_what_was_unsettled_waits_for_the_link_to_come_back(loss: str) -> None:
         case "stop":
             world = world.stop()
         case "session":
-            client.begun.end()  # type: ignore[attr-defined]
+            client.begun.end()
             client.session = None
         case "detach":
             client.detach(link, closed=False)

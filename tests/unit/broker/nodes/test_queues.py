@@ -16,7 +16,7 @@ from tests.support.broker_world import DATA, Client, World, durable
 
 def temporary_address(client: Client) -> str:
     """Of a queue that a client had made for itself, and that is gone."""
-    link = client.begun.attach_sender("maker", target=Target(dynamic=True))  # type: ignore[attr-defined]
+    link = client.begun.attach_sender("maker", target=Target(dynamic=True))
     client.world.settle()
     address = link.remote_attach.target.address
     client.detach(link)

@@ -699,7 +699,7 @@ def test_durability_alone_makes_it_durable() -> None:
     """Not every client says expiry-policy never beside terminus durability."""
     world = World()
     client = world.client()
-    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+    link = client.begun.attach_receiver(
         "audit", source=Source(TOPIC, TerminusDurability.CONFIGURATION, capabilities=("topic",))
     )
     world.carry()

@@ -46,7 +46,7 @@ def make(client: Client, policy: object = None, word: str = "temporary-queue", n
 
 
 def make_receiver(client: Client, word: str = "temporary-queue", *, credit: int = 9) -> ReceivingLink:
-    link = client.begun.attach_receiver(  # type: ignore[attr-defined]
+    link = client.begun.attach_receiver(
         "receiver of its own", source=Source(None, dynamic=True, capabilities=(word,)), target=Target("here")
     )
     link.grant(credit)
@@ -204,13 +204,13 @@ def a_link_comes(client: Client, address: str, link: SendingLink) -> None:
 
 
 def the_link_goes(client: Client, address: str, link: SendingLink) -> None:
-    for one in client.begun.links:  # type: ignore[attr-defined]
+    for one in client.begun.links:
         if one.name == "stays":
             client.detach(one)
 
 
 def other_senders_go(client: Client, address: str, link: SendingLink) -> None:
-    for one in client.begun.links:  # type: ignore[attr-defined]
+    for one in client.begun.links:
         if one.name == "another sender":
             client.detach(one)
 

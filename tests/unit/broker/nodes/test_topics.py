@@ -459,7 +459,7 @@ def test_more_subscriptions_than_recovery_is_to_read_leave_the_journal_in_peace(
     world = World()
     client = world.client()
     for number in range(1_200):
-        client.begun.attach_receiver(  # type: ignore[attr-defined]
+        client.begun.attach_receiver(
             f"s{number}", source=Source("news", TerminusDurability.CONFIGURATION, capabilities=("topic",))
         )
     world.settle()
@@ -533,7 +533,7 @@ def test_a_queue_and_a_topic_may_have_the_same_name() -> None:
     world = World()
     client = world.client()
     subscriber = client.subscriber("both")
-    consumer = client.begun.attach_receiver(  # type: ignore[attr-defined]
+    consumer = client.begun.attach_receiver(
         "consumer", source=Source("both", capabilities=("queue",)), target=Target("there")
     )
     consumer.grant(5)
@@ -603,7 +603,7 @@ def test_a_fully_qualified_name_of_a_topic_begins_a_subscription_that_all_share(
     topic = Source("news::audit", capabilities=("topic",))
     links = []
     for client in (one, two):
-        link = client.begun.attach_receiver("x", source=topic, target=Target("there"))  # type: ignore[attr-defined]
+        link = client.begun.attach_receiver("x", source=topic, target=Target("there"))
         link.grant(1)
         world.carry()
         links.append((client, link))
@@ -670,9 +670,7 @@ def test_a_message_to_nowhere_is_rejected_by_its_tag() -> None:
 def test_a_sender_that_knows_no_rejection_is_detached() -> None:
     world = world_of(AddressRule("closed", {"create": False}))
     client = world.client()
-    link = client.begun.attach_sender(  # type: ignore[attr-defined]
-        "s", source=Source("here", outcomes=("amqp:accepted:list",)), target=Target(None)
-    )
+    link = client.begun.attach_sender("s", source=Source("here", outcomes=("amqp:accepted:list",)), target=Target(None))
     world.carry()
     (bad,) = client.post(link, Message("x", to="closed"))
     world.settle()

@@ -37,7 +37,7 @@ def detach(client: Client) -> None:
 
 
 def end(client: Client) -> None:
-    client.begun.end()  # type: ignore[attr-defined]
+    client.begun.end()
     client.world.carry()
 
 
