@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Crowd:
-    """The connections that there are, and how many there may be. `arriving`: beside them, those in the midst of TLS."""
+    """The connections that there are, and how many there may be. `arriving`: those in the midst of TLS, or only just
+    accepted. A few of the latter may count twice for a moment."""
 
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max

@@ -14,6 +14,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
@@ -289,8 +290,8 @@ class Acceptor:
     ) -> None:
         """`accept` makes the protocol of a connection; `exhausted` is called each time that there is no descriptor for
         one. With `tls`, protocols see what TLS protects, from the first byte. `room` is asked whether one more may
-        come, with how many have no protocol yet that is connected; one too many is closed. Belongs to the running
-        loop; `start` begins."""
+        come, with how many are on their way to their protocols; where it says no, the first of these gives way, and
+        without one the newcomer is closed. Belongs to the running loop; `start` begins."""
         self._tls = tls
         self._tls_handshake_timeout_s = tls_handshake_timeout_s
         self._room = room
@@ -298,7 +299,7 @@ class Acceptor:
         self._accept = accept
         self._exhausted = exhausted
         self._loop = asyncio.get_running_loop()
-        self._arriving: set[asyncio.Task[object]] = set()
+        self._arriving: dict[asyncio.Task[object], None] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -341,13 +342,27 @@ class Acceptor:
                 self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
                 self._exhausted()
                 return
-            if not self._room(len(self._arriving)):
+            if not self._room(len(self._arriving)) and not self._turn_away():
                 taken.close()
                 continue
             taken.setblocking(False)
             task = self._loop.create_task(self._arrive(taken))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
+            self._arriving[task] = None
+            task.add_done_callback(partial(self._arrived, taken))
+
+    def _turn_away(self) -> bool:
+        """End the connection that is on its way to its protocol for longest. False where there is none."""
+        task = next(iter(self._arriving), None)
+        if task is None:
+            return False
+        del self._arriving[task]
+        task.cancel()
+        return True
+
+    def _arrived(self, taken: socket.socket, task: asyncio.Task[object]) -> None:
+        self._arriving.pop(task, None)
+        if task.cancelled():
+            taken.close()  # the task may have been turned away before it began
 
     async def _arrive(self, taken: socket.socket) -> None:
         with contextlib.suppress(OSError):  # it has gone already

@@ -378,6 +378,49 @@ def test_a_turn_takes_a_few_of_a_crowd() -> None:
     run(main)
 
 
+def test_who_is_on_its_way_for_longest_gives_way_to_a_newcomer() -> None:
+    """Whether it is in the midst of TLS, or not even begun; the last one is never closed for another."""
+
+    async def main() -> None:
+        (bound,) = await bind("127.0.0.1", 0)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        acceptor = Acceptor(
+            [bound], asyncio.Protocol, lambda: None, tls=lambda: context, room=lambda arriving: not arriving
+        )
+        with contextlib.ExitStack() as clients:
+            *silent, last = [
+                clients.enter_context(socket.create_connection(bound.getsockname()))
+                for _ in range(3 * ACCEPTS_PER_TURN + 1)
+            ]
+            for one in (*silent, last):
+                one.setblocking(False)
+            acceptor.start()
+            loop = asyncio.get_running_loop()
+            for one in silent:
+                assert await loop.sock_recv(one, 1) == b""
+            await asyncio.sleep(0.01)
+            with pytest.raises(BlockingIOError):
+                last.recv(1)
+            acceptor.close()
+        await acceptor.wait_closed()
+
+    run(main)
+
+
+def test_without_room_and_with_nobody_on_its_way_a_newcomer_is_closed() -> None:
+    async def main() -> None:
+        (bound,) = await bind("127.0.0.1", 0)
+        acceptor = Acceptor([bound], asyncio.Protocol, lambda: None, room=lambda arriving: False)
+        acceptor.start()
+        with socket.create_connection(bound.getsockname()) as client:
+            client.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        acceptor.close()
+
+    run(main)
+
+
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_a_header_is_read_and_nothing_behind_it(size: int) -> None:
     reading = Reading(TLS_HEADER + b"TLS's own")
