@@ -37,9 +37,33 @@ OPTIONS = BrokerOptions(
         AddressRule("tried", {"max_delivery_attempts": 2}),
         AddressRule("ordered", {"redelivery_delay_ms": 400, "redelivery_blocks": "queue"}),
         AddressRule("latest", {"last_value": True, "last_value_key": "k"}),
+        AddressRule("forgetful", {"duplicate_window": 10}),
+        AddressRule("careless", {"duplicate_detection": "off"}),
     )
 )
-ADDRESSES = ["q", "q", "q", "few", "small", "locked", "ring", "tried", "ordered", "latest", "topic"]
+ADDRESSES = [
+    "q",
+    "q",
+    "q",
+    "few",
+    "small",
+    "locked",
+    "ring",
+    "tried",
+    "ordered",
+    "latest",
+    "topic",
+    "forgetful",
+    "careless",
+]
+
+
+def identified(number: int, body: bytes = b"", *, durable: bool) -> Message:
+    """Return a message with an id to detect duplicates by."""
+    told = b"%04d" % number
+    return Message(body or told, durable=durable, application_properties={"_AMQ_DUPL_ID": told.decode()})
+
+
 KINDS: dict[str, Callable[[bytes], Message]] = {
     "volatile": partial(Message, durable=False),
     "durable": partial(Message, durable=True),
@@ -49,7 +73,16 @@ KINDS: dict[str, Callable[[bytes], Message]] = {
     "large": lambda body: Message(body * 40, durable=False),
     "grouped": partial(Message, durable=False, group_id="g"),
     "valued": partial(Message, durable=False, application_properties={"k": "v"}),
+    "new": lambda body: identified(int(body), durable=False),
+    "new durable": lambda body: identified(int(body), durable=True),
+    "twice": lambda body: identified(int(body) // 2, durable=False),
+    "twice durable": lambda body: identified(int(body) // 2, durable=True),
+    "again": lambda body: identified(int(body) % 12, durable=False),
+    "again durable": lambda body: identified(int(body) % 12, durable=True),
+    "reused": lambda body: identified(int(body) // 2, body, durable=False),
+    "reused durable": lambda body: identified(int(body) // 2, body, durable=True),
 }
+IDENTIFIED = ["new", "new", "new durable", "new durable", "twice", "twice durable", *list(KINDS)[-4:]]
 OUTCOMES: dict[str, DeliveryState | None] = {
     "accept": Accepted(),
     "release": Released(),
@@ -63,6 +96,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("post"), st.sampled_from(["volatile"] * 6 + list(KINDS)), counts),
         st.tuples(st.just("post"), st.sampled_from(["volatile", "volatile", "durable"]), counts),
+        st.tuples(st.just("post"), st.sampled_from(IDENTIFIED), counts),
         st.tuples(st.just("grant"), st.just(""), counts),
         st.tuples(st.just("first"), st.sampled_from(["accept"] * 4 + list(OUTCOMES)), counts),
         st.tuples(st.just("one"), st.sampled_from(list(OUTCOMES)), counts),
@@ -233,6 +267,8 @@ class Play:
             for session in client.server.sessions:
                 links = [(link.name, link.unsettled_count, link.credit) for link in session.links]
                 self.seen.append((links, session.outgoing_count, session.oldest_outgoing, session.next_outgoing_id))
+        for windows in (core.duplicates._windows, core.duplicates._volatile_ids):
+            self.seen.append({address: list(window) for address, window in windows.by_address.items()})
         memory, parked = core.life.memory, len(core.life.parking.rows)  # what is behind a run is parked later
         self.seen.append(memory.bytes + parked * (OBJECT_BYTES - PARKED_BYTES))
 
@@ -280,6 +316,9 @@ def both(address: str, story: Story, least: int = 1) -> Play:
 @example("q", [*RECORDED, ("lose sender", "", 2), ("first", "accept", 3), ("lose", "", 2), ("grant", "", 8)], 1)
 @example("few", [*RECORDED, *[("first", "accept", 3)] * 6], 1)
 @example("q", [*RECORDED, ("foreign", "durable", 2), ("foreign", "durable", 4), ("first", "accept", 15)], 1)
+@example("q", [("post", "new", 2), ("post", "twice", 6), ("post", "again", 8), ("grant", "", 20)], 1)
+@example("q", [("post", "new durable", 2), ("post", "twice durable", 6), ("post", "again durable", 8)], 1)
+@example("forgetful", [("post", "new", 2), *[("post", "again", 8)] * 4], 1)
 @given(st.sampled_from(ADDRESSES), steps, st.sampled_from([1, 4]))
 def test_a_run_is_its_messages(address: str, story: Story, least: int) -> None:
     both(address, story, least)
@@ -292,14 +331,26 @@ def test_messages_do_go_as_runs() -> None:
 
 
 @pytest.mark.pure
-def test_durable_messages_are_taken_and_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("posted", "taken_together", "given_together"),
+    [
+        (RECORDED, (8, 8), 8),
+        ([("grant", "", 40), *[("post", "new durable", count) for count in (2, 2, 8)]], (8, 8), 8),
+        ([("grant", "", 40), *[("post", "twice durable", count) for count in (2, 2, 8)]], (4, 8), 4),
+    ],
+    ids=["plain", "identified", "repeated"],
+)
+def test_durable_messages_are_taken_and_given_together(
+    monkeypatch: pytest.MonkeyPatch, posted: Story, taken_together: tuple[int, int], given_together: int
+) -> None:
     """Likewise."""
     taken, given = [], []
     together, send_group = Runs.recorded, Sending._send_group
 
-    def recorded(runs: Runs, producer: Any, run: Any) -> list[Held]:
-        taken.append(len(messages := together(runs, producer, run)))
-        return messages
+    def recorded(runs: Runs, producer: Any, run: Any) -> tuple[list[Held], int]:
+        messages, count = together(runs, producer, run)
+        taken.append((len(messages), count))
+        return messages, count
 
     def sent(sending: Sending, consumer: Any, messages: Any) -> bool:
         before = consumer.peer.unwritten_bytes
@@ -311,9 +362,25 @@ def test_durable_messages_are_taken_and_given_together(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Runs, "recorded", recorded)
     monkeypatch.setattr(Sending, "_send_group", sent)
-    both("q", RECORDED)
-    assert max(taken) == 8
-    assert max(given) == 8
+    both("q", posted)
+    assert max(taken) == taken_together
+    assert max(given) == given_together
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("kind", "least"), [("new", 8), ("twice", 4)])
+def test_volatile_messages_with_ids_are_taken_together(monkeypatch: pytest.MonkeyPatch, kind: str, least: int) -> None:
+    """Likewise."""
+    taken, together = [], Runs.of
+
+    def of(runs: Runs, producer: Any, run: Any) -> list[MessageRun]:
+        found = together(runs, producer, run)
+        taken.append(sum(one.count for one in found))
+        return found
+
+    monkeypatch.setattr(Runs, "of", of)
+    both("q", [("grant", "", 40), *[("post", kind, count) for count in (2, 2, 8)]])
+    assert max(taken) >= least
 
 
 # -- the backlog ------------------------------------------------------------------------------------------------------

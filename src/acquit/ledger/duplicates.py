@@ -141,6 +141,20 @@ class Window:
         first = kept.get(fingerprint)
         return (Known.REUSED, 0) if first is None else (Known.REPEATED, first)
 
+    def outlasts(self, sequence: int, added: int) -> bool:
+        """Return whether an id that is there, of the posting with this sequence, is there still after so many others
+        were added. False where that takes a closer look."""
+        if self.limit is None:
+            return True
+        leaving = self._count + added - self.limit
+        for block in self._blocks:
+            if leaving <= 0:
+                return True
+            if sequence <= block.last:
+                return False
+            leaving -= len(block.entries)
+        return leaving <= 0
+
     def add(self, entry: WindowEntry, position: Position) -> None:
         """The newest posting so far, which was no duplicate."""
         if not self._admit(entry):
@@ -151,6 +165,20 @@ class Window:
         elif blocks[-1].position > position:
             blocks[-1].position = position
         blocks[-1].entries.append(entry)
+        self.trim()
+
+    def extend(self, entries: Sequence[WindowEntry], positions: Iterable[Position]) -> None:
+        """`add` of many, in order, of whose ids none is there: no more than are kept."""
+        kept, blocks = self._kept, self._blocks
+        for entry, position in zip(entries, positions, strict=False):
+            sequence, fingerprint, identity = entry
+            kept[identity] = sequence << 64 | fingerprint
+            if not blocks or len(blocks[-1].entries) >= BLOCK_IDS:
+                blocks.append(_Block(position))
+            elif blocks[-1].position > position:
+                blocks[-1].position = position
+            blocks[-1].entries.append(entry)
+        self._count += len(entries)
         self.trim()
 
     def set_block(self, entries: Iterable[WindowEntry], position: Position) -> None:
@@ -285,6 +313,13 @@ class Windows:
         window = self._window(address)
         before = len(window)
         window.add(entry, position)
+        self.ids += len(window) - before
+
+    def remember_all(self, address: str, entries: Sequence[WindowEntry], positions: Iterable[Position]) -> None:
+        """`remember` of many, in order, of whose ids none is there: no more than are kept."""
+        window = self._window(address)
+        before = len(window)
+        window.extend(entries, positions)
         self.ids += len(window) - before
 
     def set(self, state: State, position: Position) -> None:

@@ -41,6 +41,31 @@ def test_an_id_and_a_body_are_known_once_they_were_posted() -> None:
     assert windows.look_up("b", b"s2", 1) == (Known.NEW, 0)
 
 
+@pytest.mark.parametrize("limit", [2 * BLOCK_IDS + 1, 3 * BLOCK_IDS, LIMIT])
+@pytest.mark.parametrize("added", [1, BLOCK_IDS - 1, BLOCK_IDS, 2 * BLOCK_IDS + 1])
+def test_many_that_are_remembered_together_are_remembered_as_one_by_one(limit: int, added: int) -> None:
+    before = BLOCK_IDS + 7
+    together, singly = filled(before, limit=limit), filled(before, limit=limit)
+    outlasts = [
+        sequence for (sequence, *_) in together.by_address["a"] if together.by_address["a"].outlasts(sequence, added)
+    ]
+    entries = [entry(sequence) for sequence in range(before + 1, before + 1 + added)]
+    positions = [Position(one.sequence * 10) for one in entries]
+    together.remember_all("a", entries, positions)
+    for one, position in zip(entries, positions, strict=True):
+        singly.remember("a", one, position)
+    assert together == singly and together.ids == singly.ids
+    for place in (0, 2_600, 100_000):
+        assert list(together.stale(Position(place))) == list(singly.stale(Position(place)))
+    for sequence in range(1, before + 1 + added):
+        assert together.look_up("a", b"s%d" % sequence, 1) == singly.look_up("a", b"s%d" % sequence, 1)
+    assert {one.sequence for one in singly.by_address["a"]}.issuperset(outlasts)
+    if limit == LIMIT:
+        assert len(outlasts) == before
+    elif limit == 3 * BLOCK_IDS and added == 2 * BLOCK_IDS + 1:
+        assert outlasts == list(range(BLOCK_IDS + 1, before + 1)), "as closely as blocks say"
+
+
 def test_each_body_under_an_id_is_remembered() -> None:
     windows = Windows()
     for sequence, body in ((1, 7), (2, 8), (3, 9)):

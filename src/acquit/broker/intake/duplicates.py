@@ -20,6 +20,7 @@ Copies that the broker makes (dead letters, expired messages, moves) do not come
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
@@ -44,7 +45,7 @@ from acquit.protocol.sections import BODY
 from acquit.store.interface import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.message import Message
@@ -99,8 +100,7 @@ class Duplicates:
         if not encoded:
             return None
         bounds = posting.sections.bounds
-        body = posting.sections.payload[bounds[BODY] : bounds[BODY + 1]]
-        fingerprint = len(body) << 32 | crc32(body)
+        fingerprint = body_fingerprint(posting.sections.payload[bounds[BODY] : bounds[BODY + 1]])
         limit = min(policy.duplicate_window, self.ids_max)
         identity = Identity(target.address, window_id(encoded), fingerprint, limit, durable=posting.durable)
         self._look_up(identity)
@@ -153,6 +153,79 @@ class Duplicates:
         any of them has."""
         self._remember(identity, message.sequence, message.position if message.durable else None)
 
+    # -- postings that came together ----------------------------------------------------------------------------------
+
+    def new_of(self, target: Target, ids: Sequence[tuple[bytes, int]], *, durable: bool) -> Sequence[int] | None:
+        """Return the places of those that are new, of postings that come one behind the other, have these ids and body
+        fingerprints, and are all kept as durable, or none. The others are duplicates. None where one must be looked at
+        by itself. Nothing is changed."""
+        policy = target.policy
+        count = len(ids)
+        if policy.duplicate_detection == "off":
+            return range(count)
+        limit = min(policy.duplicate_window, self.ids_max)
+        if self._held or count > limit:
+            return None
+        address, mark = target.address, _mark(durable)
+        recorded = self._windows.by_address.get(address)
+        forgotten = self._volatile_ids.by_address.get(address)
+        own = recorded if durable else forgotten
+        if own is not None and own.limit != limit:
+            return None
+        earlier: dict[bytes, int] = {}
+        new: list[int] = []
+        for place, (encoded, fingerprint) in enumerate(ids):
+            identity = window_id(encoded)
+            before = earlier.get(identity)
+            if before is not None:
+                if before != fingerprint:
+                    return None
+                continue
+            known, first = (Known.NEW, 0) if recorded is None else recorded.look_up(identity, fingerprint)
+            other, its = (Known.NEW, 0) if forgotten is None else forgotten.look_up(mark + identity, fingerprint)
+            if not durable:
+                known, first, other = other, its, known
+            if other is not Known.NEW or known is Known.REUSED:
+                return None
+            if known is Known.NEW:
+                earlier[identity] = fingerprint
+                new.append(place)
+            elif own is None or not own.outlasts(first, count):
+                return None
+        return new
+
+    def entered_together(
+        self,
+        target: Target,
+        ids: Sequence[tuple[bytes, int]],
+        new: Sequence[int],
+        sequences: Sequence[int],
+        positions: Sequence[Position] | None = None,
+        actor: int = 0,
+    ) -> None:
+        """Remember the ids of postings that came together: of the `new_of` them with the sequences under which they
+        entered and, where they are durable, the positions of their records. `suppress` the others."""
+        policy, address = target.policy, target.address
+        if policy.duplicate_detection == "off":
+            return
+        durable = positions is not None
+        windows, mark = (self._windows, b"") if durable else (self._volatile_ids, _mark(durable=False))
+        entries = [
+            WindowEntry(sequence, ids[place][1], mark + window_id(ids[place][0]))
+            for place, sequence in zip(new, sequences, strict=False)
+        ]
+        windows.remember_all(address, entries, positions or repeat(Position(0)))
+        limit = min(policy.duplicate_window, self.ids_max)
+        self._bound(windows, address, limit)
+        if len(new) == len(ids):
+            return
+        entered = set(new)
+        for place, (encoded, fingerprint) in enumerate(ids):
+            if place not in entered:
+                identity = Identity(address, window_id(encoded), fingerprint, limit, durable=durable)
+                self._look_up(identity)
+                self.suppress(identity, target, actor)
+
     # -- transactions -------------------------------------------------------------------------------------------------
 
     def held(self, identity: Identity, transaction: object, sequence: int) -> None:
@@ -184,7 +257,7 @@ class Duplicates:
             for at in range(0, len(entries), BLOCK_IDS):
                 scribe.recorder.append(block_record(address, entries[at : at + BLOCK_IDS], scribe.time_us))
         for identity, _ in held:
-            self._bound(self._windows, identity)
+            self._bound(self._windows, identity.address, identity.limit)
         self.release(transaction)
 
     def commit_bytes(self, transaction: object) -> int:
@@ -231,17 +304,17 @@ class Duplicates:
         if position is not None:
             entry = WindowEntry(sequence, identity.fingerprint, identity.identity)
             self._windows.remember(identity.address, entry, Position(position))
-            self._bound(self._windows, identity)
+            self._bound(self._windows, identity.address, identity.limit)
         else:
             entry = WindowEntry(sequence, identity.fingerprint, _told(identity))
             self._volatile_ids.remember(identity.address, entry, Position(0))
-            self._bound(self._volatile_ids, identity)
+            self._bound(self._volatile_ids, identity.address, identity.limit)
 
-    def _bound(self, windows: Windows, identity: Identity) -> None:
-        """An id was added to its window: keep to the limits."""
-        window = windows.by_address.get(identity.address)
-        if window is not None and window.limit != identity.limit:
-            self._limit(windows, identity.address, window, identity.limit)
+    def _bound(self, windows: Windows, address: str, limit: int) -> None:
+        """Ids were added to the window of an address: keep to the limits."""
+        window = windows.by_address.get(address)
+        if window is not None and window.limit != limit:
+            self._limit(windows, address, window, limit)
         if windows.ids > self.ids_max:
             # Addresses that nobody has posted to for longest give way, and some more of them than need to, because to
             # find them is to look at all.
@@ -273,7 +346,16 @@ class Duplicates:
 
 def _told(identity: Identity) -> bytes:
     """Return the key of an id among those of volatile messages: those that were sent as durable are kept apart."""
-    return (b"d" if identity.durable else b"v") + identity.identity
+    return _mark(identity.durable) + identity.identity
 
 
-__all__ = ["ID_REUSED", "Duplicates", "Identity", "Target"]
+def _mark(durable: bool) -> bytes:
+    return b"d" if durable else b"v"
+
+
+def body_fingerprint(body: bytes) -> int:
+    """Return the fingerprint that a body is compared by."""
+    return len(body) << 32 | crc32(body)
+
+
+__all__ = ["ID_REUSED", "Duplicates", "Identity", "Target", "body_fingerprint"]

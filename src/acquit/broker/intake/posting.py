@@ -113,7 +113,7 @@ class Poster:
         self._marks = marks
         self._denials = denials
         self._entering = entering
-        self._runs = Runs(life, nodes)
+        self._runs = Runs(life, nodes, duplicates)
         self._transactions = transactions
         self._termini = termini
         self.durations = Durations()
@@ -216,27 +216,30 @@ class Poster:
         if not run.whole:
             self.receive(producer, run.deliveries)
         elif entering := self._runs.of(producer, run):
-            for messages in entering:
-                self._entering.enter_run(messages)
+            for one in entering:
+                self._entering.enter_run(one)
             producer.link.session.settle_run(run, ACCEPTED)
             self._learn_size(producer, entering[-1].payload_bytes // entering[-1].count, durable=False)
-        elif recorded := self._runs.recorded(producer, run):
-            self._enter_recorded(producer, run, recorded)
         else:
-            producer.link.takes_runs = False  # until `receive` finds that they would have been such
-            self.receive(producer, run.deliveries)
+            messages, taken = self._runs.recorded(producer, run)
+            if messages:
+                self._enter_recorded(producer, run, messages, taken)
+            else:
+                producer.link.takes_runs = False  # until `receive` finds that they would have been such
+                self.receive(producer, run.deliveries)
 
-    def _enter_recorded(self, producer: Producer, run: ReceivedRun, messages: list[Message]) -> None:
-        """Enter durable messages that were recorded together: all of a run or, as the disk is full, the first ones."""
+    def _enter_recorded(self, producer: Producer, run: ReceivedRun, messages: list[Message], taken: int) -> None:
+        """Enter durable messages that were recorded together, and answer all that was `taken` with them: the whole of a
+        run or, as the disk is full, so many deliveries."""
         queue, count = whole(messages[0].queue), len(messages)
-        payload_bytes = sum(map(len, run.payloads[:count]))
-        answered: ReceivedRun | list[Delivery] = run if count == len(run.payloads) else run.deliveries[:count]
+        payload_bytes = sum(message.fingerprint >> 32 for message in messages)
+        answered: ReceivedRun | list[Delivery] = run if taken == len(run.payloads) else run.deliveries[:taken]
         self._entering.enter_group(queue, messages, payload_bytes)
         self._life.live_bytes += payload_bytes
         self._scribe.when_synced(self._synced, [(queue, messages)], producer.link.session, answered)
         self._learn_size(producer, payload_bytes // count, durable=True)
         if answered is not run:
-            self._refuse(producer, run.deliveries[count:], full(queue, disk=self._scribe.journal.full))
+            self._refuse(producer, run.deliveries[taken:], full(queue, disk=self._scribe.journal.full))
 
     def _enter_group(
         self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int
@@ -260,7 +263,7 @@ class Poster:
         """Answer plain messages that have entered: once they are synced where some of them, `pending`, wait for that,
         by the queues that they are in."""
         durable = bool(pending)
-        if producer.templates.of(deliveries[0].payload) is not None:  # the next may be like it, all of them
+        if producer.templates.predicts(deliveries[0].payload):  # the next may be like it, all of them
             producer.link.takes_runs = bool(self._runs.queues(producer, durable=durable))
         if producer.resumable is not None:
             self._remember(producer.resumable, deliveries, durable=durable)

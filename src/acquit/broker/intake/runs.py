@@ -1,8 +1,9 @@
 """Runs of messages: what came together on one link, taken together where that can be.
 
 It can be where nothing is to be said or done of one of the messages that is not of all: they fit what was learnt of
-their sender (a `Template`), carry no group and no id to compare, and there is room for all of them. Sequences are
-those that the messages would have one by one.
+their sender (a `Template`), carry no group, and there is room for all of them. Sequences are those that the messages
+would have one by one. Ids to detect duplicates by are looked up before anything is done: volatile duplicates are left
+out, and counted; where more is to be said of one, all are looked at one by one.
 
 Volatile ones become runs, as `broker.message_run` keeps them: what goes to a topic is one in each of its queues, with
 the same payloads; what has several priorities is a run of each. Durable ones for a queue are recorded together, and
@@ -11,8 +12,9 @@ become objects, for each has its record and its place in the table of what is li
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from acquit.broker.intake.duplicates import body_fingerprint
 from acquit.broker.intake.limits import Room
 from acquit.broker.message import DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.message_run import MessageRun
@@ -22,6 +24,7 @@ from acquit.errors import StoreFull
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.templates import Template, Templates
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
@@ -32,21 +35,41 @@ if TYPE_CHECKING:
 _PENDING: Final = step(NodeState.NEW, NodeEvent.POST_DURABLE).next
 
 
+class _WithIds(NamedTuple):
+    """Messages with an id to detect duplicates by."""
+
+    template: Template
+    ids: Sequence[tuple[bytes, int]]
+    """Id and body fingerprint of each."""
+    new: Sequence[int]
+    """Places of those that repeat no other."""
+
+
 class Runs:
     """Takes messages together."""
 
-    def __init__(self, life: Life, nodes: Nodes) -> None:
+    def __init__(self, life: Life, nodes: Nodes, duplicates: Duplicates) -> None:
         self._life = life
         self._memory = life.memory
         self._nodes = nodes
+        self._duplicates = duplicates
 
     def of(self, producer: Producer, run: ReceivedRun) -> list[MessageRun]:
         """Return what came together, for each of its queues; nothing where one must be looked at by itself."""
         queues = self.queues(producer, durable=False)
-        alike = _alike(producer.templates, run.payloads) if queues and not run.message_format else {}
-        if not alike:
+        if not queues or run.message_format:
             return []
-        count, payload_bytes = len(run.payloads), sum(map(len, run.payloads))
+        payloads: Sequence[bytes] = run.payloads
+        identified = self._identified(producer, payloads)
+        if identified is None:
+            alike = _alike(producer.templates, payloads)
+        else:
+            if len(identified.new) < len(payloads):
+                payloads = [payloads[place] for place in identified.new]
+            alike = {identified.template: range(len(payloads))}
+        if not alike or not payloads:
+            return []
+        count, payload_bytes = len(payloads), sum(map(len, payloads))
         cost = payload_bytes + count * OVERHEAD_BYTES
         for queue in queues:
             room = Room(queue, self._memory)
@@ -60,40 +83,55 @@ class Runs:
             first = self._life.scribe.sequences.take_all(count * step, time_us)
         except StoreFull:
             return []
+        if identified is not None:
+            self._duplicates.entered_together(queues[0], identified.ids, identified.new, range(first, first + count))
         runs = []
         for template, places in alike.items():
-            payloads: Sequence[bytes] = run.payloads
+            part = payloads
             if len(places) < count:
-                payloads = [payloads[place] for place in places]
-            sizes = list(map(len, payloads))
+                part = [payloads[place] for place in places]
+            sizes = list(map(len, part))
             run_bytes, size_max = sum(sizes), max(sizes)
             for at, queue in enumerate(queues):
                 sequences: Sequence[int] = range(first + at, first + count * step, step)
                 if len(places) < count:
                     sequences = [sequences[place] for place in places]
-                runs.append(MessageRun(queue, sequences, template, payloads, run_bytes, size_max, time_us))
+                runs.append(MessageRun(queue, sequences, template, part, run_bytes, size_max, time_us))
         return runs
 
-    def recorded(self, producer: Producer, run: ReceivedRun) -> list[Message]:
-        """Record what came together, durable messages for one queue, and return them, up to the first for which there
-        is no room on the disk; nothing where one must be looked at by itself."""
-        queues, template, payloads = self.queues(producer, durable=True), producer.templates.latest, run.payloads
-        if not queues or template is None or run.message_format or not all(map(template.fits, payloads)):
-            return []
+    def recorded(self, producer: Producer, run: ReceivedRun) -> tuple[list[Message], int]:
+        """Record what came together, durable messages for one queue, up to the first for which there is no room on the
+        disk. Return the messages, and how many deliveries were taken with them: duplicates are among these. No
+        messages where one must be looked at by itself."""
+        queues, template = self.queues(producer, durable=True), producer.templates.latest
+        if not queues or template is None or run.message_format:
+            return [], 0
+        payloads: Sequence[bytes] = run.payloads
+        identified = self._identified(producer, payloads)
+        if identified is not None:
+            if len(identified.new) < len(payloads):
+                payloads = [payloads[place] for place in identified.new]
+        elif not all(map(template.fits, payloads)):
+            return [], 0
         queue = queues[0]
         count, room = len(payloads), Room(queue, self._memory)
         cost = sum(map(len, payloads)) + count * OVERHEAD_BYTES
-        if room.messages < count or min(room.bytes, room.durable) < cost:
-            return []
+        if not count or room.messages < count or min(room.bytes, room.durable) < cost:
+            return [], 0
         scribe, life = self._life.scribe, self._life
         time_us, address = scribe.time_us, queue.address.encode()
         actor = scribe.actor_number(producer)
         try:
             first = scribe.sequences.take_all(count, time_us)
         except StoreFull:
-            return []
+            return [], 0
         sequences = range(first, first + count)
-        metas = [template.meta(address, payload) for payload in payloads]
+        if identified is None:
+            metas = [template.meta(address, payload) for payload in payloads]
+        else:
+            ids, new = identified.ids, identified.new
+            meta = template.meta_of_identified
+            metas = [meta(address, payload, *ids[place]) for payload, place in zip(payloads, new, strict=True)]
         noted = scribe.recorder.posted_together(sequences, queue.number, payloads, metas, time_us, actor)
         body, priority, now_ms = template.body, template.priority, time_us // 1000
         messages = [
@@ -111,9 +149,30 @@ class Runs:
             )
             for sequence, payload, (position, fingerprint) in zip(sequences, payloads, noted, strict=False)
         ]
+        positions = [position for position, _ in noted]
         life.live.update(zip(sequences, messages, strict=False))
-        life.occupancy.entered_together([position for position, _ in noted])
-        return messages
+        life.occupancy.entered_together(positions)
+        if identified is None or not messages:
+            return messages, len(messages)
+        taken = len(ids) if len(messages) == count else new[len(messages)]
+        self._duplicates.entered_together(queue, ids[:taken], new[: len(messages)], sequences, positions, actor)
+        return messages, taken
+
+    def _identified(self, producer: Producer, payloads: Sequence[bytes]) -> _WithIds | None:
+        """Return the ids of messages that all have one to detect duplicates by, and are alike but for that; None for
+        others, and where one of them must be looked at by itself."""
+        template = producer.templates.latest
+        if template is None or producer.queue is None:
+            return None
+        ids = []
+        for payload in payloads:
+            found = template.identified(payload)
+            if found is None:
+                return None
+            identity, body_at = found
+            ids.append((identity, body_fingerprint(payload[body_at:])))
+        new = self._duplicates.new_of(producer.queue, ids, durable=template.durable)
+        return None if new is None else _WithIds(template, ids, new)
 
     def queues(self, producer: Producer, *, durable: bool) -> list[Queue]:
         """The queues that a link's messages, durable or volatile, enter together, if they are like the latest; none

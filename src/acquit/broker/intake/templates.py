@@ -20,7 +20,7 @@ from acquit.broker.intake.shaping import (
     Posting,
     transfer_header,
 )
-from acquit.ledger.records import Extra, encode_extras, encode_posting_meta
+from acquit.ledger.records import Extra, encode_extras, encode_identity_extras, encode_posting_meta
 from acquit.protocol.definitions import SectionCode
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
@@ -54,7 +54,8 @@ class Template:
     their application properties and what is in their one body section, however long: all is known of them but the ids
     themselves.
 
-    One with an id to detect duplicates by must be compared with others, and does not `fits`: what it says is `read`."""
+    One with an id to detect duplicates by must be compared with others, and does not `fits`: it is `identified`, and
+    what it says is `read`."""
 
     __slots__ = (
         "_body_code",
@@ -155,9 +156,9 @@ class Template:
             return size == at + 2 + payload[at + 1]
         return payload[at] == self.narrow | _WIDER and size >= at + 5 and size == at + 5 + _UINT32(payload, at + 1)[0]
 
-    def read(self, payload: bytes) -> Posting | None:
-        """Return what `read_posting` says of a message that would fit but for its only application property, which is
-        the id to detect duplicates by. None for any other."""
+    def identified(self, payload: bytes) -> tuple[bytes, int] | None:
+        """Return the id to detect duplicates by, as the ledger encodes ids, of a message that would fit but for that,
+        which is its only application property, and where its body section begins. None for any other."""
         if not self.body_head or not self.fits(payload, identified=True):
             return None
         map_end = self._map_end(payload)
@@ -166,17 +167,23 @@ class Template:
         if payload[first - 1] != 2 or not payload.startswith(_DUPLICATE_HEAD, first) or at >= map_end:
             return None
         identity = payload[at + 1 : map_end]
-        size = len(payload)
-        if len(identity) != payload[at] or not identity.isascii():
+        return (b"s" + identity, map_end) if len(identity) == payload[at] and identity.isascii() else None
+
+    def read(self, payload: bytes) -> Posting | None:
+        """Return what `read_posting` says of a message that is `identified`. None for any other."""
+        found = self.identified(payload)
+        if found is None:
             return None
+        identity, map_end = found
+        size = len(payload)
         posting = Posting(Sections(payload, [*self._bounds, map_end, size, size], self._body_code))
         posting.durable, posting.priority, posting.to = self.durable, self.priority, self._to
         posting.message_id = b"s" + payload[self.id_at : self.id_end] if self.id_end else self._message_id
         if self.group_end:
             posting.group, posting.group_sequence = self.group_of(payload), self.group_sequence
             posting.extras = self._extras_head + payload[self.group_at : self.group_end]
-        posting.duplicate_id = b"s" + identity
-        posting.extras += encode_extras([(Extra.DUPLICATE_ID, posting.duplicate_id)])
+        posting.duplicate_id = identity
+        posting.extras += encode_extras([(Extra.DUPLICATE_ID, identity)])
         return posting
 
     def _map_end(self, payload: bytes) -> int:
@@ -212,6 +219,12 @@ class Template:
         if not self._meta:
             self._meta = encode_posting_meta(address, b"", priority=self.priority)
         return self._meta
+
+    def meta_of_identified(self, address: bytes, payload: bytes, identity: bytes, fingerprint: int) -> bytes:
+        """`Posting.meta` of a message that is `identified`, and in no group. `fingerprint`: of its body."""
+        message_id = b"s" + payload[self.id_at : self.id_end] if self.id_end else self._message_id
+        extras = encode_identity_extras(identity, fingerprint)
+        return encode_posting_meta(address, message_id, priority=self.priority, extras=extras)
 
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """`Posting.body` of a message that fits."""
@@ -306,6 +319,11 @@ class Templates:
             self.latest = template
             self._misses = 0
         return posting
+
+    def predicts(self, payload: bytes) -> bool:
+        """Return whether a message is like others, whatever id to detect duplicates by it has."""
+        template = self.latest
+        return (template is not None and template.identified(payload) is not None) or self.of(payload) is not None
 
     def learn(self, posting: Posting) -> None:
         """Learn from a message that fitted none, seldom where what was learned has fitted none for long. Raises

@@ -1,13 +1,19 @@
-"""Durable messages that are taken together, where the stories of tests/properties/test_runs.py do not look."""
+"""Messages that are taken together, where the stories of tests/properties/test_runs.py do not look."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
+from acquit.broker.intake.shaping import read_posting
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.ledger.events import EventKind
 from acquit.ledger.recorder import Recorder
 from acquit.protocol.definitions import Accepted, Rejected, Target
 from acquit.protocol.link import SendingLink
+from acquit.protocol.message import Message
 from acquit.store.interface import Position
 from tests.support.broker_world import Client, World, durable, live_of
 
@@ -15,15 +21,24 @@ LEARNT = 3
 """Messages from which the broker learns what those of a sender are like."""
 
 
-def sending(world: World) -> tuple[Client, SendingLink]:
+def sending(world: World, make: Callable[[str], Message] = durable) -> tuple[Client, SendingLink]:
     """A client whose messages will be taken together."""
     client = world.client()
     client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
     link = client.sender("q")
     for count in (1, LEARNT - 1):
-        client.post(link, *[durable("x")] * count)
+        client.post(link, *(make(f"{count}{at}") for at in range(count)))
         world.settle()
     return client, link
+
+
+def identified(identity: str, *, durable: bool = True) -> Message:
+    """A message with an id to detect duplicates by, of two characters."""
+    return Message(identity, durable=durable, application_properties={"_AMQ_DUPL_ID": identity})
+
+
+def duplicates(world: World) -> int:
+    return world.core.queues.by_name["q"].counts[EventKind.DUPLICATE]
 
 
 def cut(monkeypatch: pytest.MonkeyPatch, kept: int) -> list[int]:
@@ -56,7 +71,7 @@ def test_a_full_disk_cuts_a_run(monkeypatch: pytest.MonkeyPatch, kept: int) -> N
     assert [client.outcome(one) for one in sent[:kept]] == [Accepted()] * kept
     receiver = client.receiver("q", credit=100)
     world.settle()
-    assert client.bodies(receiver) == ["x"] * LEARNT + [f"m{at}" for at in range(kept)]
+    assert client.bodies(receiver)[LEARNT:] == [f"m{at}" for at in range(kept)]
     assert live_of(world.crash(), "q") == LEARNT + kept
     world.check_journal()
 
@@ -109,3 +124,78 @@ def test_what_a_temporary_queue_takes_is_not_recorded(monkeypatch: pytest.Monkey
         assert [client.outcome(one) for one in sent] == [Accepted()] * count, "nothing of it waits for the disk"
     assert came == []
     world.check()
+
+
+# -- ids to detect duplicates by --------------------------------------------------------------------------------------
+
+POSTED = ["a0", "a0", "a1", "a2", "a2", "a3", "a4", "a4"]
+"""Ids of eight messages, of which five are new."""
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("kept", "taken", "repeated"), [(5, 8, 3), (3, 5, 2), (1, 2, 1)])
+def test_a_full_disk_cuts_a_run_with_duplicates(
+    monkeypatch: pytest.MonkeyPatch, kept: int, taken: int, repeated: int
+) -> None:
+    """What was behind the last for which there was room is refused, also what only repeats one before."""
+    world = World()
+    client, link = sending(world, identified)
+    came = cut(monkeypatch, kept)
+    sent = client.post(link, *map(identified, POSTED))
+    world.carry()
+    assert came == [5]
+    assert [client.outcome(one) for one in sent[:taken]] == [None] * taken, "they are not on the disk"
+    assert all(isinstance(client.outcome(one), Rejected) for one in sent[taken:])
+    world.settle()
+    assert [client.outcome(one) for one in sent[:taken]] == [Accepted()] * taken
+    assert (live_of(world, "q"), duplicates(world)) == (LEARNT + kept, repeated)
+    monkeypatch.undo()
+    again = world.crash()
+    client, link = sending(again, identified)
+    client.post(link, *map(identified, POSTED))
+    again.settle()
+    assert live_of(again, "q") == LEARNT + 5, "all that was posted before the crash is known"
+    assert duplicates(again) - repeated == LEARNT + 3 + kept
+    again.check_journal()
+
+
+@pytest.mark.pure
+def test_where_there_is_room_for_none_nothing_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client, link = sending(world, identified)
+    came = cut(monkeypatch, 0)
+    client.post(link, *map(identified, ["20", *POSTED]))
+    world.settle()
+    assert came == [5]
+    assert (live_of(world, "q"), duplicates(world)) == (LEARNT + 5, 4)
+    world.check_journal()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("durable", [True, False])
+def test_ids_that_a_transaction_holds_are_looked_at_one_by_one(durable: bool) -> None:
+    world = World()
+    make = partial(identified, durable=durable)
+    client, link = sending(world, make)
+    posting = read_posting(make("a3").encode())
+    identity = world.core.duplicates.check(world.core.queues.by_name["q"], posting, 1)
+    assert identity is not None
+    world.core.duplicates.held(identity, 1, 5_000)
+    sent = client.post(link, *map(make, POSTED))
+    world.settle()
+    assert [client.outcome(one) == Accepted() for one in sent] == [told != "a3" for told in POSTED]
+    assert (live_of(world, "q"), duplicates(world)) == (LEARNT + 4, 3)
+
+
+@pytest.mark.pure
+def test_a_volatile_message_that_repeats_a_durable_one_waits_for_the_disk() -> None:
+    world = World()
+    client, link = sending(world, partial(identified, durable=False))
+    client.post(client.sender("q", "other"), identified("a2"))
+    sent = client.post(link, *(identified(told, durable=False) for told in POSTED))
+    world.carry()
+    assert [client.outcome(one) == Accepted() for one in sent] == [told != "a2" for told in POSTED]
+    world.settle()
+    assert [client.outcome(one) for one in sent] == [Accepted()] * 8
+    assert (live_of(world, "q"), duplicates(world)) == (LEARNT + 5, 4)
+    world.check_journal()

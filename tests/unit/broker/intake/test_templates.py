@@ -18,7 +18,9 @@ from acquit.broker.intake.shaping import (
 )
 from acquit.broker.intake.templates import Template, Templates, learn_template
 from acquit.errors import DecodeError
+from acquit.ledger.records import Extra, encode_extras
 from acquit.protocol.message import Data, Message
+from acquit.protocol.sections import BODY as BODY_RANK
 from acquit.protocol.types import Byte, Timestamp
 from tests.support.raw_payloads import with_creation_time
 from tests.unit.broker.intake.test_shaping import NOW_MS, bodies
@@ -144,6 +146,11 @@ def same_read(template: Template, payload: bytes) -> None:
             assert getattr(short, name) == getattr(long, name), name
     for name in ("payload", "bounds", "body_code"):
         assert getattr(short.sections, name) == getattr(long.sections, name), name
+    assert template.identified(payload) == (long.duplicate_id, long.sections.bounds[BODY_RANK])
+    if long.group is None:
+        long.extras += encode_extras([(Extra.BODY_FINGERPRINT, bytes(range(8)))])
+        fingerprint = int.from_bytes(bytes(range(8)), "little")
+        assert template.meta_of_identified(b"q", payload, long.duplicate_id, fingerprint) == long.meta(b"q", payload)
 
 
 def with_id(value: object, **more: Any) -> bytes:
