@@ -21,6 +21,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from acquit.protocol.columns import MANY, agreeing, counting
 from acquit.protocol.connection_base import ConnectionBase
 from acquit.protocol.costs import PREDICTED_COST
 from acquit.protocol.definitions import (
@@ -64,13 +65,17 @@ class TransferLayout:
         "alike",
         "before_id",
         "between",
+        "constants",
         "head_bytes",
+        "id_at",
         "key",
         "link",
         "message_format",
         "phase",
         "size_max",
         "state",
+        "tag_at",
+        "tag_bytes",
         "tail",
         "unpack",
         "unsettled",
@@ -86,6 +91,9 @@ class TransferLayout:
         self.between = frame[id_at + 4 : tag_at]
         self.tail = frame[tag_at + tag_bytes : head_bytes]
         self.head_bytes = head_bytes
+        self.id_at, self.tag_at, self.tag_bytes = id_at, tag_at, tag_bytes
+        self.constants = ((4, self.before_id), (id_at + 4, self.between), (tag_at + tag_bytes, self.tail))
+        """Constant bytes, and where they are."""
         self.unpack = struct.Struct(f">I{id_at - 4}sI2s{tag_bytes}s{len(self.tail)}s").unpack_from
         options = link.session.connection.options
         self.size_max = options.max_frame_size
@@ -241,8 +249,15 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: in
     first_id = next_id = session.next_incoming_delivery_id
     head_bytes, size_max, unpack = layout.head_bytes, layout.size_max, layout.unpack
     before_id, between, tail = layout.before_id, layout.between, layout.tail
-    payloads: list[bytes] = []
-    tags: list[bytes] = []
+    count, size = _of_one_size(layout, data, offset, room, first_id)
+    ends = offset + count * size
+    payloads = [data[at + head_bytes : at + size] for at in range(offset, ends, size)]
+    tag_at, tag_end = layout.tag_at, layout.tag_at + layout.tag_bytes
+    tags = [data[at + tag_at : at + tag_end] for at in range(offset, ends, size)]
+    if first_id is not None:
+        next_id = first_id + count
+    offset = ends
+    room -= count
     append, append_tag = payloads.append, tags.append
     while room and end - offset >= head_bytes:
         size, found_before, delivery_id, found_between, tag, found_tail = unpack(data, offset)
@@ -288,6 +303,25 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: in
             session.incoming.update([(delivery.delivery_id, delivery) for delivery in deliveries])
         link.take_deliveries(deliveries, layout.unsettled)
     return count
+
+
+def _of_one_size(
+    layout: TransferLayout, data: bytes, offset: int, count_max: int, first_id: int | None
+) -> tuple[int, int]:
+    """Return how many transfers of one size there are here, one behind the other, up to the first that does not agree
+    with `layout`, and that size; 0 and 1 where it is better to look at them one by one.
+
+    They are compared by `columns`, for most are of one size under load."""
+    head = data[offset : offset + 4]
+    size = int.from_bytes(head, "big")
+    if first_id is None or not layout.head_bytes <= size <= layout.size_max:
+        return 0, 1
+    count = min(count_max, (len(data) - offset) // size, MASK - first_id)
+    if count < MANY or data[offset + size : offset + size + 4] != head:
+        return 0, 1
+    for at, octets in ((0, head), *layout.constants):
+        count = agreeing(data, offset + at, size, count, octets)
+    return counting(data, offset + layout.id_at, size, count, first_id), size
 
 
 def _take_disposition(layout: DispositionLayout, decoder: FrameDecoder) -> int:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from acquit.protocol import frames
+from acquit.protocol import fastpath, frames
+from acquit.protocol.columns import MANY
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import (
@@ -22,6 +25,7 @@ from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.settlement import Phase
+from tests.support.hostile import Application, state_of
 from tests.support.peer import (
     Peer,
     attach_to,
@@ -96,6 +100,44 @@ def test_it_stops_at_the_end_of_the_window() -> None:
     events = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n) for n in range(1, 5)))
     assert kinds(events) == ["DeliveriesReceived", "SessionEnded"]
     assert len(only(events, DeliveriesReceived).deliveries) == 3
+
+
+@given(st.sampled_from([0, 3, 100]), st.integers(1, 60), st.integers(0), st.integers(1, 255), st.integers(0, 2_000))
+def test_many_of_one_size_are_taken_as_one_by_one(body_bytes: int, count: int, at: int, flipped: int, cut: int) -> None:
+    """Whatever octet of them is another, and wherever a read ends."""
+    data = bytearray(b"".join(transfer_bytes(FIRST_ID + n, bytes(body_bytes)) for n in range(1, count + 1)))
+    data[at % len(data)] ^= flipped
+    seen = []
+    for many in (MANY, 1_000):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(fastpath, "MANY", many)
+            peer, _ = taught(credit=50, incoming_window_frames=55)
+            application = Application(50, passive=True)
+            for part in (data[:cut], data[cut:]):
+                application.hear(peer.send_bytes(bytes(part)))
+            seen.append((application.all_heard(), state_of(peer.engine), peer.hear_bytes()))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(("last_bytes", "together"), [(1, 20), (2, 19)])
+def test_those_of_one_size_are_compared_together(
+    monkeypatch: pytest.MonkeyPatch, last_bytes: int, together: int
+) -> None:
+    """Else the test before would compare one way with itself."""
+    compared, way = [], fastpath.counting
+
+    def counting(data: bytes, offset: int, size: int, count: int, first: int) -> int:
+        compared.append(way(data, offset, size, count, first))
+        return compared[-1]
+
+    monkeypatch.setattr(fastpath, "counting", counting)
+    peer, _ = taught()
+    bodies = [b"x"] * 19 + [bytes(last_bytes)]
+    (event,) = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n, body) for n, body in enumerate(bodies, 1)))
+    assert isinstance(event, DeliveriesReceived)
+    assert [item.payload for item in event.deliveries] == bodies
+    assert compared == [together]
 
 
 @pytest.mark.parametrize(

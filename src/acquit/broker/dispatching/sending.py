@@ -145,10 +145,10 @@ class Sending:
         session = link.session
         payloads = self._payloads(messages, session.connection.frame_size_max - FRAME_HEAD_MAX)
         first_id = session.next_delivery_id
-        numbers = tags.following(consumer.tag, len(payloads))
-        sent = link.send_all([_TAG(number) for number in numbers], payloads, messages)
+        encoded = tags.following(consumer.tag, len(payloads))
+        sent = link.send_all(encoded, payloads, messages)
         if sent:
-            consumer.tag = numbers[sent - 1]
+            consumer.tag = tags.number(encoded[sent - 1])
             consumer.peer.unwritten_bytes += sum([len(payload) for payload in payloads[:sent]])
             if queue.policy.lock_duration_ms:
                 outgoing = session.outgoing
@@ -175,9 +175,9 @@ class Sending:
             return False
         if not consumer.link.may_send_together(count, _TAG_BYTES, head_bytes + max(sizes)):
             return False
-        numbers = tags.following(consumer.tag, count)
-        consumer.tag = numbers[-1]
-        consumer.link.send_together(list(map(_TAG, numbers)), heads, bodies, MessageGroup(consumer, messages))
+        encoded = tags.following(consumer.tag, count)
+        consumer.tag = tags.number(encoded[-1])
+        consumer.link.send_together(encoded, heads, bodies, MessageGroup(consumer, messages))
         consumer.peer.unwritten_bytes += count * head_bytes + sum(sizes)
         return True
 
@@ -195,9 +195,9 @@ class Sending:
         count = run.count
         run.holder = consumer
         heads, rests = run.heads(), run.rests()
-        numbers = tags.following(consumer.tag, count)
-        consumer.tag = numbers[-1]
-        consumer.link.send_together(list(map(_TAG, numbers)), heads, rests, run)
+        encoded = tags.following(consumer.tag, count)
+        consumer.tag = tags.number(encoded[-1])
+        consumer.link.send_together(encoded, heads, rests, run)
         consumer.peer.unwritten_bytes += count * len(heads[0]) + sum(map(len, rests))
         consumer.held += count
         queue.acquired += count

@@ -14,15 +14,26 @@ STEP: Final = 0x0080_8081
 MASK: Final = 0x7F7F_7F7F
 """The number after `tag` is ``tag + STEP & MASK``; the first is 0."""
 encode: Final = Struct(">I").pack
+_LAST: Final = [bytes((octet,)) for octet in range(0x80)]
 
 
-def following(tag: int, how_many: int) -> list[int]:
-    """Return the numbers of so many tags, the first of which follows `tag`."""
-    numbers: list[int] = []
-    for _ in range(how_many):
+def following(tag: int, how_many: int) -> list[bytes]:
+    """Return so many tags, as they are sent, the first of which follows the number `tag`."""
+    encoded: list[bytes] = []
+    while how_many:
         tag = tag + STEP & MASK
-        numbers.append(tag)
-    return numbers
+        low = tag & 0x7F
+        alike = min(how_many, 0x80 - low)
+        head = encode(tag)[:3]
+        encoded += [head + last for last in _LAST[low : low + alike]]
+        tag += alike - 1
+        how_many -= alike
+    return encoded
+
+
+def number(encoded: bytes) -> int:
+    """Return the number of a tag."""
+    return int.from_bytes(encoded, "big")
 
 
 def count(tag: int) -> int:
@@ -30,4 +41,4 @@ def count(tag: int) -> int:
     return (tag & 0x7F) | (tag >> 1 & 0x3F80) | (tag >> 2 & 0x1F_C000) | (tag >> 3 & 0xFE0_0000)
 
 
-__all__ = ["MASK", "STEP", "count", "encode", "following"]
+__all__ = ["MASK", "STEP", "count", "encode", "following", "number"]

@@ -111,7 +111,7 @@ class Runs:
         if identified is not None:
             if len(identified.new) < len(payloads):
                 payloads = [payloads[place] for place in identified.new]
-        elif not all(map(template.fits, payloads)):
+        elif not template.fits_all(payloads):
             return [], 0
         queue = queues[0]
         count, room = len(payloads), Room(queue, self._memory)
@@ -197,7 +197,7 @@ def _alike(templates: Templates, payloads: Sequence[bytes]) -> dict[Template, Se
     """Return where the payloads are that fit each template, each of another priority; nothing where one fits none
     that a run may have."""
     latest = templates.latest
-    if latest is not None and all(map(latest.fits, payloads)):
+    if latest is not None and latest.fits_all(payloads):
         return {latest: range(len(payloads))}
     alike: dict[Template, list[int]] = {}
     for place, payload in enumerate(payloads):

@@ -21,6 +21,7 @@ from acquit.broker.intake.shaping import (
     transfer_header,
 )
 from acquit.ledger.records import Extra, encode_extras, encode_identity_extras, encode_posting_meta
+from acquit.protocol.columns import MANY, agreeing
 from acquit.protocol.definitions import SectionCode
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
@@ -155,6 +156,31 @@ class Template:
         if payload[at] == self.narrow:
             return size == at + 2 + payload[at + 1]
         return payload[at] == self.narrow | _WIDER and size >= at + 5 and size == at + 5 + _UINT32(payload, at + 1)[0]
+
+    def fits_all(self, payloads: Sequence[bytes]) -> bool:
+        """Return whether all of these messages fit. Those of one size, as most are that come together, are compared by
+        columns."""
+        first, count = payloads[0], len(payloads)
+        size = len(first)
+        if not self.fits(first):
+            return False
+        if count < MANY or list(map(len, payloads)).count(size) < count:
+            return all(map(self.fits, payloads))
+        joined = b"".join(payloads)
+        at = self.known_to
+        alike = [(0, self.prefix), *self.more]
+        if self.body_head:
+            map_end = self._map_end(first)
+            alike.append((at, first[at : at + (8 if self.wide_map else 2)]))
+            alike.append((map_end, self.body_head))
+            at = map_end + 3
+            if joined.find(DUPLICATE_KEY) >= 0:  # perhaps not as a property
+                return all(map(self.fits, payloads))
+        alike.append((at, first[at : at + (2 if first[at] == self.narrow else 5)]))
+        if any(agreeing(joined, place, size, count, octets) < count for place, octets in alike):
+            return False
+        others = (*range(self.id_at, self.id_end), *range(self.group_at, self.group_end))
+        return all(joined[place::size].isascii() for place in others)
 
     def identified(self, payload: bytes) -> tuple[bytes, int] | None:
         """Return the id to detect duplicates by, as the ledger encodes ids, of a message that would fit but for that,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from acquit.broker.dispatching import tags
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.message import Message
@@ -15,6 +17,19 @@ def test_every_octet_is_text_and_none_comes_twice() -> None:
         seen.add(tags.encode(tag))
     assert len(seen) == 70_000
     assert all(one.isascii() and len(one) == 4 for one in seen)
+
+
+@pytest.mark.parametrize("tag", [0, 0x7E, 0x7F, 0x100, 0x7F_7F7E, 0x7F7F_7F00, 0x7F7F_7F7E, 0x7F7F_7F7F])
+@pytest.mark.parametrize("how_many", [0, 1, 2, 127, 128, 129, 300])
+def test_many_follow_as_one_by_one(tag: int, how_many: int) -> None:
+    expected, last = [], tag
+    for _ in range(how_many):
+        last = last + tags.STEP & tags.MASK
+        expected.append(tags.encode(last))
+    encoded = tags.following(tag, how_many)
+    assert encoded == expected
+    if encoded:
+        assert tags.number(encoded[-1]) == last
 
 
 def test_they_begin_anew_after_all_are_used() -> None:

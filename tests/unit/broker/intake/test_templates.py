@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -75,6 +76,28 @@ def test_a_template_takes_no_octet_for_another(message: Message, at: int, octet:
         same(template, changed)
     if template is not None:
         same_read(template, changed)
+
+
+alike = st.builds(
+    partial(Message, message_id="id-1", group_id="g-1"),
+    st.sampled_from([b"x", b"y", b"z" * 300]),
+    application_properties=st.sampled_from([{}, {"k": "v"}, {"k": "w"}, {"k": "_AMQ_DUPL_ID"}, {"_AMQ_DUPL_ID": "d"}]),
+)
+
+
+@given(st.one_of(alike, grouped), st.lists(alike, max_size=2), st.integers(1, 40), st.data())
+def test_many_fit_if_each_fits(first: Message, others: list[Message], count: int, data: st.DataObject) -> None:
+    template = learn_template(read_posting(first.encode()))
+    if template is None:
+        return
+    payloads = [one.encode() for one in (first, *others)]
+    run = [first.encode()] * count + [data.draw(st.sampled_from(payloads)) for _ in range(2)]
+    place, at = data.draw(st.integers(0, len(run) - 1)), data.draw(st.integers(0, 200))
+    if data.draw(st.booleans()):
+        payload = run[place]
+        at %= len(payload)
+        run[place] = payload[:at] + bytes((payload[at] ^ data.draw(st.integers(1, 255)),)) + payload[at + 1 :]
+    assert template.fits_all(run) == all(map(template.fits, run))
 
 
 BODY = b"\x00\x53\x75\xa0\x01x"

@@ -1,0 +1,74 @@
+"""Records of one size, one behind the other, compared and made column by column.
+
+Under load most frames of a read are alike, and of one size. What must be the same in all of them is a column of octets
+then, a slice with a step, and a column is compared at once: a tenth of what it costs to look at each record. Frames
+that we write are made in the same way.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+MANY: Final = 8
+"""Records from which on columns are worth it."""
+_COLUMN_COST: Final = 3
+"""Records that can be looked at one by one at the price of a column."""
+
+
+def agreeing(data: bytes, offset: int, size: int, count: int, octets: bytes) -> int:
+    """Return how many of `count` records of `size` bytes have these octets, up to the first that has not. They are at
+    `offset` in the first of them."""
+    width = len(octets)
+    if width * _COLUMN_COST > count:
+        found = [data[at : at + width] for at in range(offset, offset + count * size, size)]
+        return count if found.count(octets) == count else next(at for at, one in enumerate(found) if one != octets)
+    for place, octet in enumerate(octets, offset):
+        if not count:
+            break
+        column, expected = data[place : place + (count - 1) * size + 1 : size], bytes((octet,))
+        if column != expected * count:
+            count -= len(column.lstrip(expected))
+    return count
+
+
+def counting(data: bytes, offset: int, size: int, count: int, first: int) -> int:
+    """Return how many of `count` records of `size` bytes have the numbers from `first` on, of four bytes, up to the
+    first that has another. They are at `offset` in the first of them, and none is larger than fits."""
+    numbers = numbers_from(first, count)
+    for byte in range(4):
+        if not count:
+            break
+        place = offset + byte
+        column, wanted = data[place : place + (count - 1) * size + 1 : size], numbers[byte : 4 * count : 4]
+        if column != wanted:
+            count = next(at for at, (one, other) in enumerate(zip(column, wanted, strict=True)) if one != other)
+    return count
+
+
+def numbers_from(first: int, count: int) -> bytes:
+    """Return so many numbers, of four bytes each, of which none is larger than fits."""
+    numbers = array(_FOUR_BYTES, range(first, first + count))
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def records(record: bytes, count: int, fields: Sequence[tuple[int, bytes]]) -> list[bytes]:
+    """Return `count` records that are like this one but for some fields: each is given as where it begins, and its
+    octets for all records, one behind the other."""
+    size = len(record)
+    block = bytearray(record * count)
+    for at, octets in fields:
+        width = len(octets) // count
+        for byte in range(width):
+            block[at + byte :: size] = octets[byte::width]
+    whole = bytes(block)
+    return [whole[at : at + size] for at in range(0, size * count, size)]
+
+
+_FOUR_BYTES: Final = next(code for code in "IL" if array(code).itemsize == 4)
+
+__all__ = ["MANY", "agreeing", "counting", "numbers_from", "records"]

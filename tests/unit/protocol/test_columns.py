@@ -1,0 +1,55 @@
+"""Columns say of many records what a look at each of them says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acquit.protocol.columns import MANY, agreeing, counting, numbers_from, records
+
+counts = st.integers(1, 90)
+"""Enough that some octets are compared as columns, and some as slices."""
+
+
+@given(counts, st.integers(0, 5), st.integers(1, 40), st.integers(0, 3), st.data())
+def test_agreeing_counts_to_the_first_that_differs(
+    count: int, before: int, width: int, after: int, data: st.DataObject
+) -> None:
+    octets = bytes(range(7, 7 + width))
+    record = b"\xff" * before + octets + b"\xfe" * after
+    block = bytearray(record * count)
+    wrong = data.draw(st.sets(st.tuples(st.integers(0, count - 1), st.integers(0, width - 1)), max_size=3))
+    for number, at in wrong:
+        block[number * len(record) + before + at] ^= 0x80
+    expected = min((number for number, _ in wrong), default=count)
+    for led in (b"", b"led by something"):
+        assert agreeing(led + bytes(block), len(led) + before, len(record), count, octets) == expected
+
+
+@given(counts, st.integers(0, 0xFFFF_FFFF - 90), st.integers(0, 3), st.data())
+def test_counting_counts_to_the_first_that_is_another(count: int, first: int, after: int, data: st.DataObject) -> None:
+    numbers = [first + at for at in range(count)]
+    wrong = data.draw(st.sets(st.integers(0, count - 1), max_size=2))
+    for at in wrong:
+        numbers[at] ^= data.draw(st.sampled_from([1, 0x100, 0x1_0000, 0x8000_0000]))
+    block = b"".join(b"x" + number.to_bytes(4, "big") + bytes(after) for number in numbers)
+    assert counting(block, 1, 5 + after, count, first) == min(wrong, default=count)
+    assert numbers_from(first, count) == b"".join((first + at).to_bytes(4, "big") for at in range(count))
+
+
+@given(counts, st.integers(0, 2), st.integers(0, 2))
+def test_records_are_alike_but_for_their_fields(count: int, between: int, after: int) -> None:
+    ones = [b"%03d" % at for at in range(count)]
+    others = [bytes((at % 250,)) for at in range(count)]
+    record = b"a???" + b"-" * between + b"?" + b"z" * after
+    fields = ((1, b"".join(ones)), (4 + between, b"".join(others)))
+    expected = [b"a" + one + b"-" * between + other + b"z" * after for one, other in zip(ones, others, strict=True)]
+    assert records(record, count, fields) == expected
+
+
+@pytest.mark.parametrize("count", [0, MANY])
+def test_nothing_is_compared_of_nothing(count: int) -> None:
+    assert agreeing(b"", 0, 5, 0, b"abc") == 0
+    assert agreeing(b"x" * 5 * count, 0, 5, count, b"") == count
+    assert counting(b"", 0, 5, 0, 7) == 0
