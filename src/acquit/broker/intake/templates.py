@@ -164,19 +164,27 @@ class Template:
         size = len(first)
         if not self.fits(first):
             return False
-        if count < MANY or list(map(len, payloads)).count(size) < count:
+        if (
+            count < MANY
+            or list(map(len, payloads)).count(size) < count
+            or not self._same(first, b"".join(payloads), count)
+        ):
             return all(map(self.fits, payloads))
-        joined = b"".join(payloads)
-        at = self.known_to
-        alike = [(0, self.prefix), *self.more]
+        return True
+
+    def _same(self, first: bytes, joined: bytes, count: int) -> bool:
+        """Return whether so many messages are of one size, one behind the other, and all octets by which the first of
+        them fits are the same in all. (They may fit if they are not.)"""
+        at, alike = self.known_to, [(0, self.prefix), *self.more]
         if self.body_head:
             map_end = self._map_end(first)
             alike.append((at, first[at : at + (8 if self.wide_map else 2)]))
             alike.append((map_end, self.body_head))
             at = map_end + 3
             if joined.find(DUPLICATE_KEY) >= 0:  # perhaps not as a property
-                return all(map(self.fits, payloads))
+                return False
         alike.append((at, first[at : at + (2 if first[at] == self.narrow else 5)]))
+        size = len(first)
         if any(agreeing(joined, place, size, count, octets) < count for place, octets in alike):
             return False
         others = (*range(self.id_at, self.id_end), *range(self.group_at, self.group_end))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from acquit.broker.intake.shaping import (
 from acquit.broker.intake.templates import Template, Templates, learn_template
 from acquit.errors import DecodeError
 from acquit.ledger.records import Extra, encode_extras
+from acquit.protocol.columns import MANY
 from acquit.protocol.message import Data, Message
 from acquit.protocol.sections import BODY as BODY_RANK
 from acquit.protocol.types import Byte, Timestamp
@@ -78,26 +78,35 @@ def test_a_template_takes_no_octet_for_another(message: Message, at: int, octet:
         same_read(template, changed)
 
 
-alike = st.builds(
-    partial(Message, message_id="id-1", group_id="g-1"),
-    st.sampled_from([b"x", b"y", b"z" * 300]),
-    application_properties=st.sampled_from([{}, {"k": "v"}, {"k": "w"}, {"k": "_AMQ_DUPL_ID"}, {"_AMQ_DUPL_ID": "d"}]),
-)
+PROPERTIES = [{}, {"k": "v"}, {"k": "v" * 300}, {"_AMQ_DUPL_ID": "d"}]
 
 
-@given(st.one_of(alike, grouped), st.lists(alike, max_size=2), st.integers(1, 40), st.data())
-def test_many_fit_if_each_fits(first: Message, others: list[Message], count: int, data: st.DataObject) -> None:
-    template = learn_template(read_posting(first.encode()))
-    if template is None:
-        return
-    payloads = [one.encode() for one in (first, *others)]
-    run = [first.encode()] * count + [data.draw(st.sampled_from(payloads)) for _ in range(2)]
-    place, at = data.draw(st.integers(0, len(run) - 1)), data.draw(st.integers(0, 200))
-    if data.draw(st.booleans()):
-        payload = run[place]
-        at %= len(payload)
-        run[place] = payload[:at] + bytes((payload[at] ^ data.draw(st.integers(1, 255)),)) + payload[at + 1 :]
-    assert template.fits_all(run) == all(map(template.fits, run))
+@pytest.mark.parametrize("body", [b"x" * 5, b"x" * 300, b"_AMQ_DUPL_ID"], ids=["short", "long", "confusing"])
+@pytest.mark.parametrize("properties", PROPERTIES, ids=["none", "one", "many", "identified"])
+@pytest.mark.parametrize("count", [MANY - 1, MANY, 120])
+def test_many_fit_if_each_fits(body: bytes, properties: dict[str, object], count: int) -> None:
+    """Whichever octet of one of them is another, before its body."""
+    payload = Message(body, message_id="id-1", group_id="g-1", application_properties=properties).encode()
+    template = learn_template(read_posting(payload))
+    assert template is not None
+    fits = template.fits(payload)
+    assert template.fits_all([payload] * count) == fits
+    for at in range(len(payload) - len(body)):
+        for octet in {payload[at] ^ 0x80, payload[at] ^ 1, payload[at] ^ 0x10, 0, 0xFF} - {payload[at]}:
+            changed = payload[:at] + bytes((octet,)) + payload[at + 1 :]
+            for place in (0, count - 1):
+                run = [payload] * count
+                run[place] = changed
+                assert template.fits_all(run) == (fits and template.fits(changed)), (at, octet)
+
+
+@pytest.mark.parametrize("count", [MANY - 1, MANY, 120])
+def test_many_fit_that_are_of_several_sizes(count: int) -> None:
+    payloads = [Message(bytes(at % 7), message_id="id-1").encode() for at in range(count)]
+    template = learn_template(read_posting(payloads[0]))
+    assert template is not None
+    assert template.fits_all(payloads)
+    assert not template.fits_all([*payloads, Message(b"", message_id="id").encode()])
 
 
 BODY = b"\x00\x53\x75\xa0\x01x"
