@@ -164,13 +164,13 @@ class Runs:
         template = producer.templates.latest
         if template is None or producer.queue is None:
             return None
-        ids = []
-        for payload in payloads:
-            found = template.identified(payload)
-            if found is None:
-                return None
-            identity, body_at = found
-            ids.append((identity, body_fingerprint(payload[body_at:])))
+        known = template.identified_all(payloads)
+        if known is None:
+            return None
+        ids = [
+            (identity, body_fingerprint(payload[body_at:]))
+            for payload, (identity, body_at) in zip(payloads, known, strict=True)
+        ]
         new = self._duplicates.new_of(producer.queue, ids, durable=template.durable)
         return None if new is None else _WithIds(template, ids, new)
 

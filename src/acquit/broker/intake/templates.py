@@ -160,34 +160,46 @@ class Template:
     def fits_all(self, payloads: Sequence[bytes]) -> bool:
         """Return whether all of these messages fit. Those of one size, as most are that come together, are compared by
         columns."""
+        if not self.fits(payloads[0]):
+            return False
+        return self._same(payloads) or all(map(self.fits, payloads))
+
+    def identified_all(self, payloads: Sequence[bytes]) -> list[tuple[bytes, int]] | None:
+        """Return what `identified` says of all of these; None where one of them is not."""
+        found = self.identified(payloads[0])
+        if found is None:
+            return None
+        identity, end = found
+        at = end + 1 - len(identity)
+        if self._same(payloads, at):
+            return [(b"s" + payload[at:end], end) for payload in payloads]
+        known = [one for one in map(self.identified, payloads) if one is not None]
+        return known if len(known) == len(payloads) else None
+
+    def _same(self, payloads: Sequence[bytes], identity_at: int = 0) -> bool:
+        """Return whether messages, the first of which fits, are of one size, and all octets by which it fits are the
+        same in all. (They may fit if they are not.) `identity_at`: where it has an id to detect duplicates by."""
         first, count = payloads[0], len(payloads)
         size = len(first)
-        if not self.fits(first):
+        if count < MANY or list(map(len, payloads)).count(size) < count:
             return False
-        if (
-            count < MANY
-            or list(map(len, payloads)).count(size) < count
-            or not self._same(first, b"".join(payloads), count)
-        ):
-            return all(map(self.fits, payloads))
-        return True
-
-    def _same(self, first: bytes, joined: bytes, count: int) -> bool:
-        """Return whether so many messages are of one size, one behind the other, and all octets by which the first of
-        them fits are the same in all. (They may fit if they are not.)"""
+        joined = b"".join(payloads)
         at, alike = self.known_to, [(0, self.prefix), *self.more]
+        others = [*range(self.id_at, self.id_end), *range(self.group_at, self.group_end)]
         if self.body_head:
             map_end = self._map_end(first)
             alike.append((at, first[at : at + (8 if self.wide_map else 2)]))
             alike.append((map_end, self.body_head))
             at = map_end + 3
-            if joined.find(DUPLICATE_KEY) >= 0:  # perhaps not as a property
+            if identity_at:
+                begins = identity_at - 1 - len(_DUPLICATE_HEAD)
+                alike.append((begins, first[begins:identity_at]))
+                others += range(identity_at, map_end)
+            elif joined.find(DUPLICATE_KEY) >= 0:  # perhaps not as a property
                 return False
         alike.append((at, first[at : at + (2 if first[at] == self.narrow else 5)]))
-        size = len(first)
         if any(agreeing(joined, place, size, count, octets) < count for place, octets in alike):
             return False
-        others = (*range(self.id_at, self.id_end), *range(self.group_at, self.group_end))
         return all(joined[place::size].isascii() for place in others)
 
     def identified(self, payload: bytes) -> tuple[bytes, int] | None:

@@ -78,7 +78,7 @@ def test_a_template_takes_no_octet_for_another(message: Message, at: int, octet:
         same_read(template, changed)
 
 
-PROPERTIES = [{}, {"k": "v"}, {"k": "v" * 300}, {"_AMQ_DUPL_ID": "d"}]
+PROPERTIES = [{}, {"k": "v"}, {"k": "v" * 300}, {"_AMQ_DUPL_ID": "dupl"}]
 
 
 @pytest.mark.parametrize("body", [b"x" * 5, b"x" * 300, b"_AMQ_DUPL_ID"], ids=["short", "long", "confusing"])
@@ -90,7 +90,10 @@ def test_many_fit_if_each_fits(body: bytes, properties: dict[str, object], count
     template = learn_template(read_posting(payload))
     assert template is not None
     fits = template.fits(payload)
+    identified = template.identified(payload)
+    assert fits is (identified is None) is (b"DUPL_ID" not in payload[: -len(body)])
     assert template.fits_all([payload] * count) == fits
+    assert template.identified_all([payload] * count) == (None if fits else [identified] * count)
     for at in range(len(payload) - len(body)):
         for octet in {payload[at] ^ 0x80, payload[at] ^ 1, payload[at] ^ 0x10, 0, 0xFF} - {payload[at]}:
             changed = payload[:at] + bytes((octet,)) + payload[at + 1 :]
@@ -98,6 +101,8 @@ def test_many_fit_if_each_fits(body: bytes, properties: dict[str, object], count
                 run = [payload] * count
                 run[place] = changed
                 assert template.fits_all(run) == (fits and template.fits(changed)), (at, octet)
+                each = [template.identified(one) for one in run]
+                assert template.identified_all(run) == (None if None in each else each), (at, octet)
 
 
 @pytest.mark.parametrize("count", [MANY - 1, MANY, 120])
