@@ -319,6 +319,7 @@ def both(address: str, story: Story, least: int = 1) -> Play:
 @example("q", [("post", "new", 2), ("post", "twice", 6), ("post", "again", 8), ("grant", "", 20)], 1)
 @example("q", [("post", "new durable", 2), ("post", "twice durable", 6), ("post", "again durable", 8)], 1)
 @example("forgetful", [("post", "new", 2), *[("post", "again", 8)] * 4], 1)
+@example("careless", [("post", "new durable", 2), ("post", "twice durable", 8)], 1)
 @given(st.sampled_from(ADDRESSES), steps, st.sampled_from([1, 4]))
 def test_a_run_is_its_messages(address: str, story: Story, least: int) -> None:
     both(address, story, least)

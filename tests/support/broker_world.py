@@ -472,9 +472,15 @@ class World:
                 assert holdings.occupants(info.number) == sum(position < info.end for position in positions)
 
     def check_journal(self) -> None:
-        """After `settle`: the journal alone says the same of every durable message as the broker does."""
+        """After `settle`: the journal alone says the same of every durable message, and of every id that duplicates
+        are detected by, as the broker does."""
         fold = self.fold()
         assert fold.anomalies == []
+        recorded, remembered = (
+            {address: list(window) for address, window in windows.by_address.items() if len(window)}
+            for windows in (fold.table.windows, self.core.duplicates._windows)
+        )
+        assert recorded == remembered
         life = self.core.life
         mine = {
             sequence: self.core.holdings.live(sequence) for sequence in (*life.live, *life.parking.rows.sequences())

@@ -51,6 +51,10 @@ _ENTRY: Final = Struct("<QQ")
 ENTRY_BYTES: Final = _ENTRY.size + 2
 """Bytes of each id in a record, beside the id itself."""
 _NUL: Final = b"\0"
+_EXTRA: Final = Struct("<BH")
+_FINGERPRINT_EXTRA: Final = Struct("<BHQ")
+_DUPLICATE_ID: Final = int(Extra.DUPLICATE_ID)
+_BODY_FINGERPRINT: Final = int(Extra.BODY_FINGERPRINT)
 
 
 class Known(IntEnum):
@@ -398,6 +402,13 @@ def remember(windows: Windows, posting: Posting, position: Position) -> None:
     windows.remember(posting.address, entry, position)
 
 
+def encode_id_extras(identity: bytes, fingerprint: int) -> bytes:
+    """`records.encode_extras` of what a posting says of its duplicates: its id, as `records.encode_id` gives it, and
+    the fingerprint of its body; 0 where there is none, and the id is not remembered."""
+    told = _EXTRA.pack(_DUPLICATE_ID, len(identity)) + identity
+    return told + _FINGERPRINT_EXTRA.pack(_BODY_FINGERPRINT, _NUMBER.size, fingerprint) if fingerprint else told
+
+
 def block_record(address: str, entries: Sequence[WindowEntry], time_us: int) -> State:
     """The record that puts ids into a window whose postings did not: those that a transaction held. In order."""
     key = address.encode() + _NUL + _NUMBER.pack(entries[0].sequence)
@@ -418,6 +429,7 @@ __all__ = [
     "WindowEntry",
     "Windows",
     "block_record",
+    "encode_id_extras",
     "remember",
     "window_id",
 ]

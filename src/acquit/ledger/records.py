@@ -424,20 +424,11 @@ class Extra(IntEnum):
 
 _EXTRA: Final = Struct("<BH")
 _EXTRA_IGNORABLE: Final = 0x80
-_DUPLICATE_ID: Final = int(Extra.DUPLICATE_ID)
-_BODY_FINGERPRINT: Final = int(Extra.BODY_FINGERPRINT)
-_FINGERPRINT_EXTRA: Final = Struct("<BHQ")
 
 
 def encode_extras(extras: Iterable[tuple[int, bytes]]) -> bytes:
     """Raises ValueError for a value above 65535 bytes."""
     return b"".join(bytes((tag,)) + blob_field(value) for tag, value in extras)
-
-
-def encode_identity_extras(identity: bytes, body_fingerprint: int) -> bytes:
-    """`encode_extras` of what duplicates are detected by: an id of at most 65535 bytes, and a body's fingerprint."""
-    head = _EXTRA.pack(_DUPLICATE_ID, len(identity))
-    return head + identity + _FINGERPRINT_EXTRA.pack(_BODY_FINGERPRINT, 8, body_fingerprint)
 
 
 def _read_extras(reader: FieldReader) -> tuple[tuple[int, bytes], ...]:

@@ -1,19 +1,16 @@
-"""Records of one size, one behind the other, compared and made column by column.
+"""Records of one size, one behind the other, compared column by column.
 
 Under load most frames of a read are alike, and of one size. What must be the same in all of them is a column of octets
-then, a slice with a step, and a column is compared at once: a tenth of what it costs to look at each record. Frames
-that we write are made in the same way.
+then, a slice with a step, and a column is compared at once. Its price is that of a few records: who compares few looks
+at each of them.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
 from typing import Final
 
-MANY: Final = 8
-"""Records from which on columns are worth it."""
 _COLUMN_COST: Final = 3
 """Records that can be looked at one by one at the price of a column."""
 
@@ -32,6 +29,15 @@ def agreeing(data: bytes, offset: int, size: int, count: int, octets: bytes) -> 
         if column != expected * count:
             count -= len(column.lstrip(expected))
     return count
+
+
+def all_ascii(data: bytes, offset: int, size: int, count: int, width: int) -> bool:
+    """Return whether so many octets of each of `count` records of `size` bytes are ASCII. They are at `offset` in the
+    first of them."""
+    if width * _COLUMN_COST > count:
+        return b"".join([data[at : at + width] for at in range(offset, offset + count * size, size)]).isascii()
+    ends = offset + (count - 1) * size + 1
+    return all(data[offset + at : ends + at : size].isascii() for at in range(width))
 
 
 def counting(data: bytes, offset: int, size: int, count: int, first: int) -> int:
@@ -56,19 +62,6 @@ def numbers_from(first: int, count: int) -> bytes:
     return numbers.tobytes()
 
 
-def records(record: bytes, count: int, fields: Sequence[tuple[int, bytes]]) -> list[bytes]:
-    """Return `count` records that are like this one but for some fields: each is given as where it begins, and its
-    octets for all records, one behind the other."""
-    size = len(record)
-    block = bytearray(record * count)
-    for at, octets in fields:
-        width = len(octets) // count
-        for byte in range(width):
-            block[at + byte :: size] = octets[byte::width]
-    whole = bytes(block)
-    return [whole[at : at + size] for at in range(0, size * count, size)]
-
-
 _FOUR_BYTES: Final = next(code for code in "IL" if array(code).itemsize == 4)
 
-__all__ = ["MANY", "agreeing", "counting", "numbers_from", "records"]
+__all__ = ["agreeing", "all_ascii", "counting", "numbers_from"]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from acquit.protocol.columns import MANY, agreeing, counting
+from acquit.protocol.columns import agreeing, counting
 from acquit.protocol.connection_base import ConnectionBase
 from acquit.protocol.costs import PREDICTED_COST
 from acquit.protocol.definitions import (
@@ -51,6 +51,9 @@ _DISPOSITION_KEY_TO: Final = 16
 
 _LEAST_BYTES: Final = 21
 """Fewer bytes than any frame that can be predicted."""
+
+MANY: Final = 64
+"""Transfers from which on it is quicker to compare columns than to look at each."""
 
 _DISPOSITION: Final = b"\x00\x53\x15"
 _PREDICTABLE_STATES: Final = (type(None), Accepted, Released)
@@ -317,7 +320,9 @@ def _of_one_size(
     if first_id is None or not layout.head_bytes <= size <= layout.size_max:
         return 0, 1
     count = min(count_max, (len(data) - offset) // size, MASK - first_id)
-    if count < MANY or data[offset + size : offset + size + 4] != head:
+    later = offset + (MANY - 1) * size
+    # Where links send in turns, or sizes are others, that is seen at one of the next.
+    if count < MANY or data[later : later + 4] != head or not data.startswith(layout.before_id, later + 4):
         return 0, 1
     for at, octets in ((0, head), *layout.constants):
         count = agreeing(data, offset + at, size, count, octets)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Final
 
 from acquit.errors import LocalProtocolError
-from acquit.protocol.columns import MANY, numbers_from, records
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection_base import Event
 from acquit.protocol.credit import sender_credit
@@ -139,22 +138,15 @@ class TransferTemplate:
         first_id = session.next_delivery_id
         size = self.head_bytes + len(heads[0])
         sizes = [size + len(rest) for rest in rests]
-        frames: Iterable[bytes]
-        if count >= MANY and sizes.count(sizes[0]) == count:
-            frame = self.pack(sizes[0], self.before_id, 0, self.between, tags[0], self.tail)
-            id_at = 4 + len(self.before_id)
-            fields = ((id_at, numbers_from(first_id, count)), (id_at + 6, b"".join(tags)))
-            frames = records(frame, count, fields)
-        else:
-            frames = map(
-                self.pack,
-                sizes,
-                repeat(self.before_id),
-                range(first_id, first_id + count),
-                repeat(self.between),
-                tags,
-                repeat(self.tail),
-            )
+        frames = map(
+            self.pack,
+            sizes,
+            repeat(self.before_id),
+            range(first_id, first_id + count),
+            repeat(self.between),
+            tags,
+            repeat(self.tail),
+        )
         session.out.extend(chain.from_iterable(zip(frames, heads, rests, strict=True)))
         session.next_delivery_id = (first_id + count) & MASK
         session.next_outgoing_id = (session.next_outgoing_id + count) & MASK

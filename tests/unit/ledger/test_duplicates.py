@@ -15,9 +15,10 @@ from acquit.ledger.duplicates import (
     WindowEntry,
     Windows,
     block_record,
+    encode_id_extras,
     window_id,
 )
-from acquit.ledger.records import Namespace, State
+from acquit.ledger.records import Extra, Namespace, State, encode_extras
 from acquit.store.interface import Position
 
 
@@ -238,3 +239,10 @@ def _apply(windows: Windows, told: object, position: Position) -> None:
             windows.forget(told)
         case (str() as address, WindowEntry() as new):
             windows.remember(address, new, position)
+
+
+def test_a_posting_says_its_id_as_other_extras_are_said() -> None:
+    identity, body = b"sx" * 100, bytes(range(8))
+    extras = [(Extra.DUPLICATE_ID, identity), (Extra.BODY_FINGERPRINT, body)]
+    assert encode_id_extras(identity, int.from_bytes(body, "little")) == encode_extras(extras)
+    assert encode_id_extras(identity, 0) == encode_extras(extras[:1])

@@ -46,7 +46,6 @@ from acquit.ledger.records import (
     encode_events,
     encode_extras,
     encode_id,
-    encode_identity_extras,
     encode_posting_meta,
     without_body,
 )
@@ -253,8 +252,3 @@ def test_what_is_left_without_bodies() -> None:
     attempt = stored(Attempt(POSTED, 3, "app:busy", "later", annotations=annotations).encode())
     assert without_body(attempt) == attempt.meta
     assert without_body(stored(Stop(5).encode())) is None
-
-
-def test_what_duplicates_are_detected_by_is_encoded_as_other_extras() -> None:
-    extras = [(Extra.DUPLICATE_ID, b"sx" * 100), (Extra.BODY_FINGERPRINT, bytes(range(8)))]
-    assert encode_identity_extras(b"sx" * 100, int.from_bytes(bytes(range(8)), "little")) == encode_extras(extras)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.protocol.columns import MANY, agreeing, counting, numbers_from, records
+from acquit.protocol.columns import agreeing, all_ascii, counting, numbers_from
 
 counts = st.integers(1, 90)
 """Enough that some octets are compared as columns, and some as slices."""
@@ -38,17 +38,20 @@ def test_counting_counts_to_the_first_that_is_another(count: int, first: int, af
     assert numbers_from(first, count) == b"".join((first + at).to_bytes(4, "big") for at in range(count))
 
 
-@given(counts, st.integers(0, 2), st.integers(0, 2))
-def test_records_are_alike_but_for_their_fields(count: int, between: int, after: int) -> None:
-    ones = [b"%03d" % at for at in range(count)]
-    others = [bytes((at % 250,)) for at in range(count)]
-    record = b"a???" + b"-" * between + b"?" + b"z" * after
-    fields = ((1, b"".join(ones)), (4 + between, b"".join(others)))
-    expected = [b"a" + one + b"-" * between + other + b"z" * after for one, other in zip(ones, others, strict=True)]
-    assert records(record, count, fields) == expected
+@given(counts, st.integers(0, 2), st.integers(0, 40), st.integers(0, 2), st.data())
+def test_text_is_ascii_where_each_octet_is(
+    count: int, before: int, width: int, after: int, data: st.DataObject
+) -> None:
+    size = before + width + after
+    block = bytearray((b"\xff" * before + b"x" * width + b"\xff" * after) * count)
+    if good := not (width and data.draw(st.booleans())):
+        assert all_ascii(bytes(block), before, size, count, width)
+    else:
+        block[data.draw(st.integers(0, count - 1)) * size + before + data.draw(st.integers(0, width - 1))] |= 0x80
+    assert all_ascii(bytes(block), before, size, count, width) is good
 
 
-@pytest.mark.parametrize("count", [0, MANY])
+@pytest.mark.parametrize("count", [0, 70])
 def test_nothing_is_compared_of_nothing(count: int) -> None:
     assert agreeing(b"", 0, 5, 0, b"abc") == 0
     assert agreeing(b"x" * 5 * count, 0, 5, count, b"") == count

@@ -92,7 +92,7 @@ class Duplicates:
         if posting.identity is not None:
             return posting.identity
         policy = target.policy
-        if policy.duplicate_detection == "off":
+        if not self.detects(target):
             return None
         encoded = posting.duplicate_id
         if not encoded and policy.duplicate_detection == "message-id":
@@ -155,18 +155,23 @@ class Duplicates:
 
     # -- postings that came together ----------------------------------------------------------------------------------
 
-    def new_of(self, target: Target, ids: Sequence[tuple[bytes, int]], *, durable: bool) -> Sequence[int] | None:
+    @staticmethod
+    def detects(target: Target) -> bool:
+        """Return whether ids of what goes there are compared at all."""
+        return target.policy.duplicate_detection != "off"
+
+    def new_of(self, target: Target, ids: Sequence[tuple[bytes, int]], *, durable: bool) -> list[int] | None:
         """Return the places of those that are new, of postings that come one behind the other, have these ids and body
         fingerprints, and are all kept as durable, or none. The others are duplicates. None where one must be looked at
         by itself. Nothing is changed."""
-        policy = target.policy
-        count = len(ids)
-        if policy.duplicate_detection == "off":
-            return range(count)
-        limit = min(policy.duplicate_window, self.ids_max)
-        if self._held or count > limit:
+        count, address, mark = len(ids), target.address, _mark(durable)
+        if not self.detects(target):
+            return list(range(count))
+        limit = min(target.policy.duplicate_window, self.ids_max)
+        if count > limit or any(held == address for held, _ in self._held):
             return None
-        address, mark = target.address, _mark(durable)
+        if (self._windows if durable else self._volatile_ids).ids + count > self.ids_max:
+            return None  # others may have to give way
         recorded = self._windows.by_address.get(address)
         forgotten = self._volatile_ids.by_address.get(address)
         own = recorded if durable else forgotten
@@ -205,17 +210,16 @@ class Duplicates:
     ) -> None:
         """Remember the ids of postings that came together: of the `new_of` them with the sequences under which they
         entered and, where they are durable, the positions of their records. `suppress` the others."""
-        policy, address = target.policy, target.address
-        if policy.duplicate_detection == "off":
+        if not self.detects(target):
             return
-        durable = positions is not None
+        address, durable = target.address, positions is not None
         windows, mark = (self._windows, b"") if durable else (self._volatile_ids, _mark(durable=False))
         entries = [
             WindowEntry(sequence, ids[place][1], mark + window_id(ids[place][0]))
             for place, sequence in zip(new, sequences, strict=False)
         ]
         windows.remember_all(address, entries, positions or repeat(Position(0)))
-        limit = min(policy.duplicate_window, self.ids_max)
+        limit = min(target.policy.duplicate_window, self.ids_max)
         self._bound(windows, address, limit)
         if len(new) == len(ids):
             return
@@ -291,8 +295,8 @@ class Duplicates:
                 self._limit(windows, address, window, limit)
 
     def addresses(self) -> list[str]:
-        """Return the addresses of which the journal remembers ids."""
-        return list(self._windows.by_address)
+        """Return the addresses of which ids are remembered."""
+        return list(dict.fromkeys((*self._windows.by_address, *self._volatile_ids.by_address)))
 
     def forget(self, address: str) -> None:
         """Forget all ids that were posted to this address."""

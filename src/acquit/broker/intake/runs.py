@@ -39,9 +39,9 @@ class _WithIds(NamedTuple):
     """Messages with an id to detect duplicates by."""
 
     template: Template
-    ids: Sequence[tuple[bytes, int]]
-    """Id and body fingerprint of each."""
-    new: Sequence[int]
+    ids: list[tuple[bytes, int]]
+    """Id and body fingerprint of each; 0 in place of this where ids are not compared."""
+    new: list[int]
     """Places of those that repeat no other."""
 
 
@@ -167,8 +167,9 @@ class Runs:
         known = template.identified_all(payloads)
         if known is None:
             return None
+        detects = self._duplicates.detects(producer.queue)
         ids = [
-            (identity, body_fingerprint(payload[body_at:]))
+            (identity, body_fingerprint(payload[body_at:]) if detects else 0)
             for payload, (identity, body_at) in zip(payloads, known, strict=True)
         ]
         new = self._duplicates.new_of(producer.queue, ids, durable=template.durable)

@@ -20,8 +20,9 @@ from acquit.broker.intake.shaping import (
     Posting,
     transfer_header,
 )
-from acquit.ledger.records import Extra, encode_extras, encode_identity_extras, encode_posting_meta
-from acquit.protocol.columns import MANY, agreeing
+from acquit.ledger.duplicates import encode_id_extras
+from acquit.ledger.records import Extra, encode_extras, encode_posting_meta
+from acquit.protocol.columns import agreeing, all_ascii
 from acquit.protocol.definitions import SectionCode
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
@@ -48,6 +49,10 @@ _LENGTHS: Final = frozenset((0xA0, 0xA1, 0xB0, 0xB1))
 """Constructors of binaries and strings."""
 _WIDER: Final = 0x10
 """Bit in which the constructor of a long one is another."""
+
+
+ALIKE_MIN: Final = 32
+"""Messages from which on it is quicker to compare columns than to look at each."""
 
 
 class Template:
@@ -181,11 +186,11 @@ class Template:
         same in all. (They may fit if they are not.) `identity_at`: where it has an id to detect duplicates by."""
         first, count = payloads[0], len(payloads)
         size = len(first)
-        if count < MANY or list(map(len, payloads)).count(size) < count:
+        if count < ALIKE_MIN or list(map(len, payloads)).count(size) < count:
             return False
         joined = b"".join(payloads)
         at, alike = self.known_to, [(0, self.prefix), *self.more]
-        others = [*range(self.id_at, self.id_end), *range(self.group_at, self.group_end)]
+        texts = [(self.id_at, self.id_end), (self.group_at, self.group_end)]
         if self.body_head:
             map_end = self._map_end(first)
             alike.append((at, first[at : at + (8 if self.wide_map else 2)]))
@@ -194,13 +199,13 @@ class Template:
             if identity_at:
                 begins = identity_at - 1 - len(_DUPLICATE_HEAD)
                 alike.append((begins, first[begins:identity_at]))
-                others += range(identity_at, map_end)
+                texts.append((identity_at, map_end))
             elif joined.find(DUPLICATE_KEY) >= 0:  # perhaps not as a property
                 return False
         alike.append((at, first[at : at + (2 if first[at] == self.narrow else 5)]))
         if any(agreeing(joined, place, size, count, octets) < count for place, octets in alike):
             return False
-        return all(joined[place::size].isascii() for place in others)
+        return all(all_ascii(joined, begin, size, count, end - begin) for begin, end in texts)
 
     def identified(self, payload: bytes) -> tuple[bytes, int] | None:
         """Return the id to detect duplicates by, as the ledger encodes ids, of a message that would fit but for that,
@@ -267,9 +272,10 @@ class Template:
         return self._meta
 
     def meta_of_identified(self, address: bytes, payload: bytes, identity: bytes, fingerprint: int) -> bytes:
-        """`Posting.meta` of a message that is `identified`, and in no group. `fingerprint`: of its body."""
+        """`Posting.meta` of a message that is `identified`, and in no group. `fingerprint`: of its body; 0 where its id
+        is not to be compared."""
         message_id = b"s" + payload[self.id_at : self.id_end] if self.id_end else self._message_id
-        extras = encode_identity_extras(identity, fingerprint)
+        extras = encode_id_extras(identity, fingerprint)
         return encode_posting_meta(address, message_id, priority=self.priority, extras=extras)
 
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
@@ -401,4 +407,4 @@ _TEMPLATE_ENTRIES_MAX: Final = 64
 _MISSES_MAX: Final = 64
 
 
-__all__ = ["Template", "Templates", "learn_template"]
+__all__ = ["ALIKE_MIN", "Template", "Templates", "learn_template"]

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from acquit.broker.intake.shaping import read_posting
-from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.ledger.recorder import Recorder
 from acquit.protocol.definitions import Accepted, Rejected, Target
@@ -198,4 +198,32 @@ def test_a_volatile_message_that_repeats_a_durable_one_waits_for_the_disk() -> N
     world.settle()
     assert [client.outcome(one) for one in sent] == [Accepted()] * 8
     assert (live_of(world, "q"), duplicates(world)) == (LEARNT + 5, 4)
+    world.check_journal()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("durable", [True, False])
+def test_where_addresses_must_give_way_ids_are_remembered_one_by_one(durable: bool) -> None:
+    """So that no more of them do than must."""
+    world = World(BrokerOptions(limits=BrokerLimits(duplicate_ids_max=16)))
+    make = partial(identified, durable=durable)
+    client, link = sending(world, make)
+    for address in ("a", "b"):
+        client.post(client.sender(address, address), *(make(f"{address}{at}") for at in range(4)))
+        world.settle()
+    client.post(link, *(make(f"c{at}") for at in range(8)))
+    world.settle()
+    assert sorted(world.core.duplicates.addresses()) == ["b", "q"], "the oldest one is enough"
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("durable", [True, False])
+def test_detection_that_is_turned_off_forgets_all_ids(durable: bool) -> None:
+    world = World()
+    client, link = sending(world, partial(identified, durable=durable))
+    for detection in ("off", "id"):
+        world.core.apply(BrokerOptions(address=(AddressRule("q", {"duplicate_detection": detection}),)))
+    client.post(link, identified("10", durable=durable))
+    world.settle()
+    assert (live_of(world, "q"), duplicates(world)) == (LEARNT + 1, 0)
     world.check_journal()

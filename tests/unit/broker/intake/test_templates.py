@@ -16,10 +16,9 @@ from acquit.broker.intake.shaping import (
     read_posting,
     shape_body,
 )
-from acquit.broker.intake.templates import Template, Templates, learn_template
+from acquit.broker.intake.templates import ALIKE_MIN, Template, Templates, learn_template
 from acquit.errors import DecodeError
 from acquit.ledger.records import Extra, encode_extras
-from acquit.protocol.columns import MANY
 from acquit.protocol.message import Data, Message
 from acquit.protocol.sections import BODY as BODY_RANK
 from acquit.protocol.types import Byte, Timestamp
@@ -83,7 +82,7 @@ PROPERTIES = [{}, {"k": "v"}, {"k": "v" * 300}, {"_AMQ_DUPL_ID": "dupl"}]
 
 @pytest.mark.parametrize("body", [b"x" * 5, b"x" * 300, b"_AMQ_DUPL_ID"], ids=["short", "long", "confusing"])
 @pytest.mark.parametrize("properties", PROPERTIES, ids=["none", "one", "many", "identified"])
-@pytest.mark.parametrize("count", [MANY - 1, MANY, 120])
+@pytest.mark.parametrize("count", [ALIKE_MIN - 1, ALIKE_MIN, 120])
 def test_many_fit_if_each_fits(body: bytes, properties: dict[str, object], count: int) -> None:
     """Whichever octet of one of them is another, before its body."""
     payload = Message(body, message_id="id-1", group_id="g-1", application_properties=properties).encode()
@@ -105,7 +104,7 @@ def test_many_fit_if_each_fits(body: bytes, properties: dict[str, object], count
                 assert template.identified_all(run) == (None if None in each else each), (at, octet)
 
 
-@pytest.mark.parametrize("count", [MANY - 1, MANY, 120])
+@pytest.mark.parametrize("count", [ALIKE_MIN - 1, ALIKE_MIN, 120])
 def test_many_fit_that_are_of_several_sizes(count: int) -> None:
     payloads = [Message(bytes(at % 7), message_id="id-1").encode() for at in range(count)]
     template = learn_template(read_posting(payloads[0]))
