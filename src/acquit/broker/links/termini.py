@@ -282,8 +282,10 @@ class Termini:
                 self.end(terminus)
 
     def _give_back(self, terminus: SourceTerminus | TargetTerminus) -> None:
+        """Give back what it holds, once the journal knows of its end: volatile messages have no other record, and over
+        a crash who had one first would take it for accepted, as whoever has it next."""
         if isinstance(terminus, SourceTerminus) and terminus.messages:
-            self._ending.append(terminus)
+            self._scribe.once_durable(self._ending.append, terminus)
 
     def run(self, give_back: Callable[[Message, SourceTerminus], None]) -> bool:
         """Let expire what is due, and give back some of what ended termini hold. True if there is more."""

@@ -170,6 +170,17 @@ class Settling:
             self._perform_all(held, Verdict.FAILED, account, Ending.LOCK_EXPIRED)
             return
         self._take(consumer.resumable, [delivery.tag for delivery in held], _FAILED)
+        durable = {delivery: message for delivery, message in held.items() if message.durable}
+        if durable:
+            self._fail_taken(consumer, durable, account)
+        if len(durable) < len(held):
+            # Nothing of these is recorded but that they were taken, and whoever has one next is given it at once: a
+            # broker that was killed before that is safe would take what their first holder says for applied.
+            volatile = {delivery: message for delivery, message in held.items() if delivery not in durable}
+            self._scribe.once_durable(self._fail_taken, consumer, volatile, account)
+
+    def _fail_taken(self, consumer: Consumer, held: dict[Delivery, Message], account: Account) -> None:
+        """Fail deliveries of a resumable link whose lock has run out."""
 
         def performed(_: list[Delivery]) -> None:
             self._scribe.once_durable(self._tell_failed, consumer, held)

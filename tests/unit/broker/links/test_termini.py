@@ -421,6 +421,49 @@ def test_what_was_told_to_be_taken_is_not_resumed_after_a_crash() -> None:
     assert (one.tag in map_of(link)) is not told
 
 
+@pytest.mark.parametrize("safe", [False, True], ids=["killed before", "killed after"])
+def test_a_volatile_message_goes_to_another_when_the_journal_knows_that_it_was_taken(safe: bool) -> None:
+    """Nothing else is recorded of it: over a crash, who had it first takes it for accepted, and another as well."""
+    policy = AddressRule("q", {"lock_duration_ms": 1_000})
+    world = posted("lasts", options=BrokerOptions(address=(policy,)))
+    client = world.client()
+    client.post(client.sender("q"), Message("volatile"))
+    world.settle()
+    link = resume_from(client, None, credit=2)
+    assert client.bodies(link) == ["lasts", "volatile"]
+    volatile = client.received[link][1]
+    other = world.client("other")
+    link = other.receiver("q", credit=2)
+    world.advance(1_000)
+    if safe:
+        world.settle()
+    had = "volatile" in other.bodies(link) if link in other.received else False
+    assert had is safe
+    world = world.crash()
+    link = resume_from(world.client(), {volatile.tag: ACCEPTED}, credit=0)
+    assert (volatile.tag in map_of(link)) is had
+
+
+@pytest.mark.parametrize("safe", [False, True], ids=["killed before", "killed after"])
+def test_a_volatile_message_goes_to_another_when_the_journal_knows_that_its_terminus_ended(safe: bool) -> None:
+    """For the same reason."""
+    world = World()
+    client = world.client()
+    client.post(client.sender("q"), Message("volatile", durable=False))
+    world.settle()
+    resume_from(client, None, expiry_policy=TerminusExpiryPolicy.CONNECTION_CLOSE, timeout=60)
+    client.lose()
+    world.settle()
+    other = world.client("other")
+    receiver = other.receiver("q", credit=1)
+    world.advance(60_001)
+    if safe:
+        world.settle()
+    had = bool(other.received.get(receiver))
+    assert had is safe
+    assert bool(world.crash().core._termini.snapshots()) is not had
+
+
 def test_a_lock_that_ran_out_is_told_as_the_link_comes_back() -> None:
     """Example 13 of 3.4.6: the broker's outcome holds. Also over a crash."""
     world, client, link, one = taken_unheard()
