@@ -38,6 +38,7 @@ OPTIONS = BrokerOptions(
         AddressRule("ordered", {"redelivery_delay_ms": 400, "redelivery_blocks": "queue"}),
         AddressRule("latest", {"last_value": True, "last_value_key": "k"}),
         AddressRule("forgetful", {"duplicate_window": 10}),
+        AddressRule("more forgetful", {"duplicate_window": 5}),
         AddressRule("careless", {"duplicate_detection": "off"}),
     )
 )
@@ -54,6 +55,7 @@ ADDRESSES = [
     "latest",
     "topic",
     "forgetful",
+    "more forgetful",
     "careless",
 ]
 
@@ -77,8 +79,8 @@ KINDS: dict[str, Callable[[bytes], Message]] = {
     "new durable": lambda body: identified(int(body), durable=True),
     "twice": lambda body: identified(int(body) // 2, durable=False),
     "twice durable": lambda body: identified(int(body) // 2, durable=True),
-    "again": lambda body: identified(int(body) % 12, durable=False),
-    "again durable": lambda body: identified(int(body) % 12, durable=True),
+    "again": lambda body: identified(int(body) % 7, durable=False),
+    "again durable": lambda body: identified(int(body) % 7, durable=True),
     "reused": lambda body: identified(int(body) // 2, body, durable=False),
     "reused durable": lambda body: identified(int(body) // 2, body, durable=True),
 }
@@ -97,6 +99,7 @@ steps = st.lists(
         st.tuples(st.just("post"), st.sampled_from(["volatile"] * 6 + list(KINDS)), counts),
         st.tuples(st.just("post"), st.sampled_from(["volatile", "volatile", "durable"]), counts),
         st.tuples(st.just("post"), st.sampled_from(IDENTIFIED), counts),
+        st.tuples(st.just("series"), st.sampled_from(IDENTIFIED), counts),
         st.tuples(st.just("grant"), st.just(""), counts),
         st.tuples(st.just("first"), st.sampled_from(["accept"] * 4 + list(OUTCOMES)), counts),
         st.tuples(st.just("one"), st.sampled_from(list(OUTCOMES)), counts),
@@ -193,6 +196,10 @@ class Play:
                     if self.sender.sendable:
                         self.number += 1
                         self.sending.post(self.sender, KINDS[kind](b"%04d" % self.number))
+            case "series":  # the first ones are learnt from
+                for several in (2, 2, count):
+                    self.step("post", kind, several)
+                    world.carry()
             case "in turns":  # some of each of two priorities
                 for priority in (4, 9) * count:
                     if self.sender.sendable:
@@ -319,6 +326,13 @@ def both(address: str, story: Story, least: int = 1) -> Play:
 @example("q", [("post", "new", 2), ("post", "twice", 6), ("post", "again", 8), ("grant", "", 20)], 1)
 @example("q", [("post", "new durable", 2), ("post", "twice durable", 6), ("post", "again durable", 8)], 1)
 @example("forgetful", [("post", "new", 2), *[("post", "again", 8)] * 4], 1)
+@example("q", [("series", "reused", 8), ("series", "reused", 7)], 1)
+@example("q", [("series", "reused durable", 8), ("series", "reused durable", 7)], 1)
+@example("q", [("series", "again", 8), *[("post", "again", 8)] * 2], 1)
+@example("q", [("series", "again durable", 8), *[("post", "again durable", 8)] * 2], 1)
+@example("topic", [("series", "twice", 8), ("series", "twice durable", 8)], 1)
+@example("more forgetful", [("series", "new", 2), ("post", "again", 8)], 1)
+@example("more forgetful", [("series", "new", 8), ("series", "twice durable", 8)], 1)
 @example("careless", [("post", "new durable", 2), ("post", "twice durable", 8)], 1)
 @given(st.sampled_from(ADDRESSES), steps, st.sampled_from([1, 4]))
 def test_a_run_is_its_messages(address: str, story: Story, least: int) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from acquit.protocol import fastpath, frames
@@ -23,6 +23,7 @@ from acquit.protocol.events import DeliveriesReceived, LinkDetached, LinkDrained
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.serial import MASK
 from acquit.protocol.settlement import Phase
 from tests.support.hostile import Application, state_of
 from tests.support.peer import (
@@ -102,18 +103,33 @@ def test_it_stops_at_the_end_of_the_window() -> None:
 
 
 @pytest.mark.pure
-@given(st.sampled_from([0, 3, 100]), st.integers(1, 60), st.integers(0), st.integers(1, 255), st.integers(0, 2_000))
-def test_many_of_one_size_are_taken_as_one_by_one(body_bytes: int, count: int, at: int, flipped: int, cut: int) -> None:
-    """Whatever octet of them is another, and wherever a read ends."""
-    data = bytearray(b"".join(transfer_bytes(FIRST_ID + n, bytes(body_bytes)) for n in range(1, count + 1)))
-    data[at % len(data)] ^= flipped
+@example(100, 20, FIRST_ID, True, (0, 0), 0)
+@example(100, 40, MASK - 30, False, (0, 0), 0)
+@given(
+    st.sampled_from([0, 3, 100]),
+    st.integers(1, 60),
+    st.sampled_from([FIRST_ID, MASK - 30]),
+    st.booleans(),
+    st.tuples(st.integers(0), st.integers(0, 255)),
+    st.integers(0, 2_000),
+)
+def test_many_of_one_size_are_taken_as_one_by_one(
+    body_bytes: int, count: int, first: int, tight: bool, flipped: tuple[int, int], cut: int
+) -> None:
+    """Whatever octet of them is another, wherever a read ends, where ids begin anew, or messages are too large."""
+    ids = [first + n & MASK for n in range(count + 1)]
+    data = bytearray(b"".join(transfer_bytes(one, bytes(body_bytes)) for one in ids[1:]))
+    data[flipped[0] % len(data)] ^= flipped[1]
+    options = ConnectionOptions(
+        container_id="engine", incoming_window_frames=55, max_message_size=90 if tight else 1_000
+    )
     seen = []
     for many in (3, 1_000):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(fastpath, "MANY", many)
-            peer, _ = taught(credit=50, incoming_window_frames=55)
+            peer, _ = receiving_engine(50, options=options)
             application = Application(50, passive=True)
-            for part in (data[:cut], data[cut:]):
+            for part in (transfer_bytes(ids[0]), data[:cut], data[cut:]):
                 application.hear(peer.send_bytes(bytes(part)))
             seen.append((application.all_heard(), state_of(peer.engine), peer.hear_bytes()))
     assert seen[0] == seen[1]

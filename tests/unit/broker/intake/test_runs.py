@@ -227,3 +227,18 @@ def test_detection_that_is_turned_off_forgets_all_ids(durable: bool) -> None:
     world.settle()
     assert (live_of(world, "q"), duplicates(world)) == (LEARNT + 1, 0)
     world.check_journal()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_window_that_a_run_begins_keeps_as_many_ids_as_it_is_to(durable: bool) -> None:
+    world = World()
+    client, link = sending(world, partial(identified, durable=durable))
+    for policy in ({"duplicate_detection": "off"}, {"duplicate_window": 4}):
+        world.core.apply(BrokerOptions(address=(AddressRule("q", policy),)))
+    for letter in "ab":
+        client.post(link, *(identified(f"{letter}{at}", durable=durable) for at in range(3)))
+        world.settle()
+    windows = world.core.duplicates._windows if durable else world.core.duplicates._volatile_ids
+    assert len(windows.by_address["q"]) == 4
+    world.check_journal()
