@@ -114,6 +114,7 @@ ELSEWHERE = {
     "bench.run": "the numbers that it put into its own messages",
     "http.logins": "a name and a password in base64; whatever is wrong with them is a refused login",
     "broker.intake.marks": "values that the broker itself recorded; `records` reads what may stand around them",
+    "broker.dispatching.tags": "the tags that the broker itself made",
     "broker.nodes.operator_rules": "settings that the broker itself recorded, checked as those of a configuration are",
     "cli.address": "one value of an argument, which is text where it is no JSON",
     "broker.links.terminus": "values that the broker itself recorded; `records` reads what may stand around them",
