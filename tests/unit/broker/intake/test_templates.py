@@ -94,14 +94,12 @@ def test_many_fit_if_each_fits(body: bytes, properties: dict[str, object], count
     assert template.fits_all([payload] * count) == fits
     assert template.identified_all([payload] * count) == (None if fits else [identified] * count)
     for at in range(len(payload) - len(body)):
-        for octet in {payload[at] ^ 0x80, payload[at] ^ 1, payload[at] ^ 0x10, 0, 0xFF} - {payload[at]}:
+        for octet in (payload[at] ^ 0x80, payload[at] ^ 1, payload[at] ^ 0x10):
             changed = payload[:at] + bytes((octet,)) + payload[at + 1 :]
-            for place in (0, count - 1):
-                run = [payload] * count
-                run[place] = changed
-                assert template.fits_all(run) == (fits and template.fits(changed)), (at, octet)
-                each = [template.identified(one) for one in run]
-                assert template.identified_all(run) == (None if None in each else each), (at, octet)
+            run = [*[payload] * (count - 1), changed]
+            assert template.fits_all(run) == (fits and template.fits(changed)), (at, octet)
+            each = [*[identified] * (count - 1), template.identified(changed)]
+            assert template.identified_all(run) == (None if None in each else each), (at, octet)
 
 
 @pytest.mark.parametrize("count", [ALIKE_MIN - 1, ALIKE_MIN, 120])
