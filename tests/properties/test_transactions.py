@@ -53,6 +53,8 @@ class Work:
     """Queue and body."""
     gone: list[tuple[str, str, bool]] = field(default_factory=list)
     """Queue and body of what leaves, and whether it dies."""
+    lasting: bool = False
+    """True if the disk must have its commit before it is answered."""
 
 
 class Model:
@@ -173,6 +175,7 @@ class Story:
             body, message = self.message()
             player.controller.post(player.senders[queue], txn, message, settled=self.rng.random() < 0.3)
             player.open[txn].posted.append((queue, body))
+            player.open[txn].lasting |= body[0] == "d"
 
     def post_plain(self, player: Player) -> None:
         queue = self.rng.choice(QUEUES)
@@ -194,8 +197,9 @@ class Story:
             player.controller.retire(txn, delivery, outcome=outcome, settled=settled)
             player.busy.add(delivery)
             player.taken[txn].append((delivery, settled))
+            body = str(Message.decode(delivery.payload).body)
+            player.open[txn].lasting |= body[0] == "d" or not isinstance(outcome, Accepted)
             if isinstance(outcome, Accepted | Rejected):
-                body = str(Message.decode(delivery.payload).body)
                 player.open[txn].gone.append((queue, body, isinstance(outcome, Rejected)))
 
     def retire_plain(self, player: Player) -> None:
@@ -213,7 +217,12 @@ class Story:
         if txn is not None:
             work = player.open.pop(txn)
             del player.taken[txn]
-            self.asked.append((player, player.controller.discharge(txn), work))
+            sent = player.controller.discharge(txn)
+            self.asked.append((player, sent, work))
+            answered = player.client.outcome(sent)
+            assert (answered is None) is work.lasting
+            if answered is not None:  # nothing of it waits for the disk
+                self.visible.update(body for _, body in work.posted)
 
     def roll_back(self, player: Player) -> None:
         txn = self.some(player)
