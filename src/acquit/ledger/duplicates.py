@@ -161,29 +161,27 @@ class Window:
 
     def add(self, entry: WindowEntry, position: Position) -> None:
         """The newest posting so far, which was no duplicate."""
-        if not self._admit(entry):
-            return
+        if self._admit(entry):
+            self._append(entry, position)
+            self.trim()
+
+    def extend(self, entries: Sequence[WindowEntry], positions: Iterable[Position]) -> None:
+        """`add` of many, in order, of whose ids none is there: no more than are kept."""
+        kept = self._kept
+        for entry, position in zip(entries, positions, strict=False):
+            kept[entry.identity] = entry.sequence << 64 | entry.fingerprint
+            self._append(entry, position)
+        self._count += len(entries)
+        self.trim()
+
+    def _append(self, entry: WindowEntry, position: Position) -> None:
+        """Put what was admitted into the last block."""
         blocks = self._blocks
         if not blocks or len(blocks[-1].entries) >= BLOCK_IDS:
             blocks.append(_Block(position))
         elif blocks[-1].position > position:
             blocks[-1].position = position
         blocks[-1].entries.append(entry)
-        self.trim()
-
-    def extend(self, entries: Sequence[WindowEntry], positions: Iterable[Position]) -> None:
-        """`add` of many, in order, of whose ids none is there: no more than are kept."""
-        kept, blocks = self._kept, self._blocks
-        for entry, position in zip(entries, positions, strict=False):
-            sequence, fingerprint, identity = entry
-            kept[identity] = sequence << 64 | fingerprint
-            if not blocks or len(blocks[-1].entries) >= BLOCK_IDS:
-                blocks.append(_Block(position))
-            elif blocks[-1].position > position:
-                blocks[-1].position = position
-            blocks[-1].entries.append(entry)
-        self._count += len(entries)
-        self.trim()
 
     def set_block(self, entries: Iterable[WindowEntry], position: Position) -> None:
         """A block was written again: its ids are in the window, and that record tells of them."""

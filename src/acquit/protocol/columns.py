@@ -43,7 +43,10 @@ def all_ascii(data: bytes, offset: int, size: int, count: int, width: int) -> bo
 def counting(data: bytes, offset: int, size: int, count: int, first: int) -> int:
     """Return how many of `count` records of `size` bytes have the numbers from `first` on, of four bytes, up to the
     first that has another. They are at `offset` in the first of them, and none is larger than fits."""
-    numbers = numbers_from(first, count)
+    expected = array(_FOUR_BYTES, range(first, first + count))
+    if sys.byteorder == "little":
+        expected.byteswap()
+    numbers = expected.tobytes()
     for byte in range(4):
         if not count:
             break
@@ -54,14 +57,6 @@ def counting(data: bytes, offset: int, size: int, count: int, first: int) -> int
     return count
 
 
-def numbers_from(first: int, count: int) -> bytes:
-    """Return so many numbers, of four bytes each, of which none is larger than fits."""
-    numbers = array(_FOUR_BYTES, range(first, first + count))
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
 _FOUR_BYTES: Final = next(code for code in "IL" if array(code).itemsize == 4)
 
-__all__ = ["agreeing", "all_ascii", "counting", "numbers_from"]
+__all__ = ["agreeing", "all_ascii", "counting"]

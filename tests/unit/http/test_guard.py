@@ -7,9 +7,7 @@ import http.client
 import signal
 import socket
 import ssl
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,16 +237,17 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out(tmp_path: Path, tls: bool) -
     config = "[http]\nport = 0\nconnections_max = 4\n"
     if tls:
         config += f'[tls]\ncertificate_file = "{TLS / "certificate.pem"}"\nkey_file = "{TLS / "key.pem"}"\n'
-    with Served(tmp_path, config) as served, ExitStack() as crowd, ThreadPoolExecutor(1) as pool:
+    with Served(tmp_path, config) as served, ExitStack() as sockets:
         parts = urlsplit(str(served.http_url))
         served.process.send_signal(signal.SIGSTOP)
-        silent = [
-            crowd.enter_context(socket.create_connection((parts.hostname, parts.port), TIMEOUT_S)) for _ in range(10)
+        *silent, last = [
+            sockets.enter_context(socket.create_connection((parts.hostname, parts.port), TIMEOUT_S)) for _ in range(11)
         ]
-        asked = pool.submit(ask, served.http_url, "/healthz", context=_unchecked() if tls else None)
-        time.sleep(0.1)  # a test that waits too short sees less, and fails no more for it
         served.process.send_signal(signal.SIGCONT)
-        assert asked.result().status == 200
+        asking = http.client.HTTPConnection(parts.netloc)
+        asking.sock = sockets.enter_context(_unchecked().wrap_socket(last)) if tls else last
+        asking.request("GET", "/healthz")
+        assert asking.getresponse().status == 200
         for one in silent[:7]:
             with suppress(ConnectionResetError):
                 assert one.recv(1) == b""

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, Protocol
-from zlib import crc32
 
 from acquit.broker.intake.identity import Identity
 from acquit.broker.refusal import Refused
@@ -37,7 +36,7 @@ from acquit.ledger.duplicates import (
     block_record,
     window_id,
 )
-from acquit.ledger.events import ID_REUSED, EventKind
+from acquit.ledger.events import ID_REUSED, EventKind, fingerprint
 from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import Extra, Namespace, State, StateDeleted, encode_extras
 from acquit.protocol.definitions import AmqpCondition
@@ -100,12 +99,12 @@ class Duplicates:
         if not encoded:
             return None
         bounds = posting.sections.bounds
-        fingerprint = body_fingerprint(posting.sections.payload[bounds[BODY] : bounds[BODY + 1]])
+        body = fingerprint(posting.sections.payload[bounds[BODY] : bounds[BODY + 1]])
         limit = min(policy.duplicate_window, self.ids_max)
-        identity = Identity(target.address, window_id(encoded), fingerprint, limit, durable=posting.durable)
+        identity = Identity(target.address, window_id(encoded), body, limit, durable=posting.durable)
         self._look_up(identity)
         self._look_up_held(identity, transaction)
-        posting.extras += encode_extras([(Extra.BODY_FINGERPRINT, fingerprint.to_bytes(8, "little"))])
+        posting.extras += encode_extras([(Extra.BODY_FINGERPRINT, body.to_bytes(8, "little"))])
         posting.identity = identity
         return identity
 
@@ -175,27 +174,27 @@ class Duplicates:
         recorded = self._windows.by_address.get(address)
         forgotten = self._volatile_ids.by_address.get(address)
         own = recorded if durable else forgotten
-        if own is not None and own.limit != limit:
-            return None
+        if own is None or own.limit != limit:
+            return None  # the first of a window sets how many it keeps
         earlier: dict[bytes, int] = {}
         new: list[int] = []
-        for place, (encoded, fingerprint) in enumerate(ids):
+        for place, (encoded, body) in enumerate(ids):
             identity = window_id(encoded)
             before = earlier.get(identity)
             if before is not None:
-                if before != fingerprint:
+                if before != body:
                     return None
                 continue
-            known, first = (Known.NEW, 0) if recorded is None else recorded.look_up(identity, fingerprint)
-            other, its = (Known.NEW, 0) if forgotten is None else forgotten.look_up(mark + identity, fingerprint)
+            known, first = (Known.NEW, 0) if recorded is None else recorded.look_up(identity, body)
+            other, its = (Known.NEW, 0) if forgotten is None else forgotten.look_up(mark + identity, body)
             if not durable:
                 known, first, other = other, its, known
             if other is not Known.NEW or known is Known.REUSED:
                 return None
             if known is Known.NEW:
-                earlier[identity] = fingerprint
+                earlier[identity] = body
                 new.append(place)
-            elif own is None or not own.outlasts(first, count):
+            elif not own.outlasts(first, count):
                 return None
         return new
 
@@ -219,14 +218,12 @@ class Duplicates:
             for place, sequence in zip(new, sequences, strict=False)
         ]
         windows.remember_all(address, entries, positions or repeat(Position(0)))
-        limit = min(target.policy.duplicate_window, self.ids_max)
-        self._bound(windows, address, limit)
         if len(new) == len(ids):
             return
-        entered = set(new)
-        for place, (encoded, fingerprint) in enumerate(ids):
+        entered, limit = set(new), min(target.policy.duplicate_window, self.ids_max)
+        for place, (encoded, body) in enumerate(ids):
             if place not in entered:
-                identity = Identity(address, window_id(encoded), fingerprint, limit, durable=durable)
+                identity = Identity(address, window_id(encoded), body, limit, durable=durable)
                 self._look_up(identity)
                 self.suppress(identity, target, actor)
 
@@ -261,7 +258,7 @@ class Duplicates:
             for at in range(0, len(entries), BLOCK_IDS):
                 scribe.recorder.append(block_record(address, entries[at : at + BLOCK_IDS], scribe.time_us))
         for identity, _ in held:
-            self._bound(self._windows, identity.address, identity.limit)
+            self._bound(self._windows, identity)
         self.release(transaction)
 
     def commit_bytes(self, transaction: object) -> int:
@@ -308,17 +305,17 @@ class Duplicates:
         if position is not None:
             entry = WindowEntry(sequence, identity.fingerprint, identity.identity)
             self._windows.remember(identity.address, entry, Position(position))
-            self._bound(self._windows, identity.address, identity.limit)
+            self._bound(self._windows, identity)
         else:
             entry = WindowEntry(sequence, identity.fingerprint, _told(identity))
             self._volatile_ids.remember(identity.address, entry, Position(0))
-            self._bound(self._volatile_ids, identity.address, identity.limit)
+            self._bound(self._volatile_ids, identity)
 
-    def _bound(self, windows: Windows, address: str, limit: int) -> None:
-        """Ids were added to the window of an address: keep to the limits."""
-        window = windows.by_address.get(address)
-        if window is not None and window.limit != limit:
-            self._limit(windows, address, window, limit)
+    def _bound(self, windows: Windows, identity: Identity) -> None:
+        """An id was added to its window: keep to the limits."""
+        window = windows.by_address.get(identity.address)
+        if window is not None and window.limit != identity.limit:
+            self._limit(windows, identity.address, window, identity.limit)
         if windows.ids > self.ids_max:
             # Addresses that nobody has posted to for longest give way, and some more of them than need to, because to
             # find them is to look at all.
@@ -357,9 +354,4 @@ def _mark(durable: bool) -> bytes:
     return b"d" if durable else b"v"
 
 
-def body_fingerprint(body: bytes) -> int:
-    """Return the fingerprint that a body is compared by."""
-    return len(body) << 32 | crc32(body)
-
-
-__all__ = ["ID_REUSED", "Duplicates", "Identity", "Target", "body_fingerprint"]
+__all__ = ["ID_REUSED", "Duplicates", "Identity", "Target"]

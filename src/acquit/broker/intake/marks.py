@@ -32,12 +32,11 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 from acquit.broker.inspect import MarkSnapshot
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
-from acquit.ledger.events import EventKind
+from acquit.ledger.events import EventKind, fingerprint
 from acquit.ledger.records import Namespace, State, StateDeleted
 from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.extensions import SENDER_MARK
@@ -251,8 +250,7 @@ class Marks:
             target.counts[_DUPLICATE] += 1
         scribe = self._scribe
         try:
-            fingerprint = len(body) << 32 | crc32(body)
-            scribe.recorder.transition(_DUPLICATE, sequence, number, fingerprint, scribe.time_us, actor)
+            scribe.recorder.transition(_DUPLICATE, sequence, number, fingerprint(body), scribe.time_us, actor)
         except StoreFull:
             scribe.exhausted = True  # the recorder keeps the event
 

@@ -2,8 +2,8 @@
 
 It can be where nothing is to be said or done of one of the messages that is not of all: they fit what was learnt of
 their sender (a `Template`), carry no group, and there is room for all of them. Sequences are those that the messages
-would have one by one. Ids to detect duplicates by are looked up before anything is done: volatile duplicates are left
-out, and counted; where more is to be said of one, all are looked at one by one.
+would have one by one. Ids to detect duplicates by are looked up before anything is done: duplicates are left out, and
+answered with the others; where more is to be said of one, all are looked at one by one.
 
 Volatile ones become runs, as `broker.message_run` keeps them: what goes to a topic is one in each of its queues, with
 the same payloads; what has several priorities is a run of each. Durable ones for a queue are recorded together, and
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from acquit.broker.intake.duplicates import body_fingerprint
 from acquit.broker.intake.limits import Room
 from acquit.broker.message import DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.message_run import MessageRun
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.errors import StoreFull
+from acquit.ledger.events import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,14 +140,14 @@ class Runs:
                 queue,
                 _PENDING,
                 body(payload, sequence, now_ms),
-                fingerprint,
+                noted_as,
                 DURABLE,
                 priority,
                 time_us,
                 0,
                 position,
             )
-            for sequence, payload, (position, fingerprint) in zip(sequences, payloads, noted, strict=False)
+            for sequence, payload, (position, noted_as) in zip(sequences, payloads, noted, strict=False)
         ]
         positions = [position for position, _ in noted]
         life.live.update(zip(sequences, messages, strict=False))
@@ -169,7 +169,7 @@ class Runs:
             return None
         detects = self._duplicates.detects(producer.queue)
         ids = [
-            (identity, body_fingerprint(payload[body_at:]) if detects else 0)
+            (identity, fingerprint(payload[body_at:]) if detects else 0)
             for payload, (identity, body_at) in zip(payloads, known, strict=True)
         ]
         new = self._duplicates.new_of(producer.queue, ids, durable=template.durable)
