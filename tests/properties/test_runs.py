@@ -12,7 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from acquit.broker.dispatching.aside import BEYOND, rank_of
 from acquit.broker.dispatching.backlog import Backlog
+from acquit.broker.dispatching.passes import Pass
 from acquit.broker.dispatching.sending import Sending
 from acquit.broker.intake.runs import Runs
 from acquit.broker.intake.shaping import read_posting
@@ -85,6 +87,26 @@ KINDS: dict[str, Callable[[bytes], Message]] = {
     "reused durable": lambda body: identified(int(body) // 2, body, durable=True),
 }
 IDENTIFIED = ["new", "new", "new durable", "new durable", "twice", "twice durable", *list(KINDS)[-4:]]
+MIXED: dict[str, Callable[[int], Message]] = {
+    "colours": lambda number: Message(
+        b"%04d" % number, durable=False, application_properties={"colour": COLOURS[number % 3]}
+    ),
+    "groups": lambda number: Message(b"%04d" % number, durable=False, group_id="abc"[number % 3]),
+    "coloured groups": lambda number: Message(
+        b"%04d" % number,
+        durable=False,
+        group_id="abc"[number % 3],
+        application_properties={"colour": COLOURS[number // 3 % 3]},
+    ),
+}
+COLOURS = "red", "blue", "green"
+RIVALS_MAX = 3
+SELECTORS = {
+    "": None,
+    **{colour: f"colour = '{colour}'" for colour in COLOURS},
+    "no blue": "colour <> 'blue'",
+    "urgent": "JMSPriority > 3",
+}
 OUTCOMES: dict[str, DeliveryState | None] = {
     "accept": Accepted(),
     "release": Released(),
@@ -122,7 +144,9 @@ steps = st.lists(
             counts,
         ),
         st.tuples(st.just("foreign"), st.sampled_from(["volatile", "durable"]), counts),
-        st.tuples(st.just("receiver"), st.sampled_from(["", "", "presettled", "second", "selector", "tight"]), counts),
+        st.tuples(
+            st.just("receiver"), st.sampled_from(["", "", "presettled", "second", "urgent", "green", "tight"]), counts
+        ),
     ),
     min_size=8,
     max_size=40,
@@ -145,6 +169,7 @@ class Play:
         self.runs = 0
         self.receiving: Client | None = None
         self.link: ReceivingLink | None = None
+        self.rivals: list[ReceivingLink] = []
         self.receiver("")
         self.sending = self.attached()
         self.sender: SendingLink = self.attach_sender()
@@ -168,8 +193,8 @@ class Play:
             return
         if kind == "second":
             options["second"] = True
-        elif kind == "selector":
-            options["selector"] = "JMSPriority > 3"
+        elif SELECTORS.get(kind):
+            options["selector"] = SELECTORS[kind]
         elif kind == "tight":
             options["max_message_size"] = 150
         self.link = self.receiving.receiver(self.address, credit=2, **options)
@@ -212,6 +237,20 @@ class Play:
                         self.number += 1
                         payload = KINDS[kind](b"%04d" % self.number).encode()
                         self.sender.send(b"f%03d" % self.number, payload, message_format=7)
+            case "mixed":  # the first ones are learnt from
+                for several in (2, 2, 2 * count):
+                    for _ in range(several):
+                        if self.sender.sendable:
+                            self.number += 1
+                            self.sending.post(self.sender, MIXED[kind](self.number))
+                    world.carry()
+            case "rival" if self.address != "topic" and len(self.rivals) < RIVALS_MAX:
+                name = f"rival{next(self.browsers)}"
+                self.rivals.append(receiving.receiver(self.address, name, credit=count, selector=SELECTORS[kind]))
+            case "rivals":
+                for rival in self.rivals:
+                    rival.grant(rival.credit + count)
+                    rival.session.settle_all(receiving.held(rival)[:count], OUTCOMES[kind])
             case "grant":
                 link.grant(link.credit + count)
             case "first" if held:
@@ -234,6 +273,7 @@ class Play:
             case "lose":
                 receiving.lose()
                 self.receiving = self.link = None
+                self.rivals = []
                 self.receiver("")
             case "lose sender":
                 self.sending.lose()
@@ -267,7 +307,14 @@ class Play:
         self.seen.append([str(self.sending.outcome(one)) for one in self.sending.answers])
         for queue in core.queues.by_name.values():
             self.runs += bool(runs_in(queue.backlog))
-            accounts = queue.live, queue.bytes, queue.memory_bytes, queue.acquired, queue.backlog.count
+            accounts = (
+                queue.live,
+                queue.bytes,
+                queue.memory_bytes,
+                queue.acquired,
+                queue.backlog.count,
+                len(queue.aside),
+            )
             self.seen.append((queue.name, *accounts, list(queue.counts), queue.tally.redelivered))
             self.seen.append([(one.held, one.tag) for one in queue.consumers])
         for client in self.world.clients:
@@ -398,6 +445,78 @@ def test_volatile_messages_with_ids_are_taken_together(monkeypatch: pytest.Monke
     assert max(taken) >= least
 
 
+# -- for one of several ----------------------------------------------------------------------------------------------
+
+rivals = st.one_of(
+    st.tuples(st.just("grant"), st.just(""), counts),
+    st.tuples(st.just("rivals"), st.sampled_from(["accept", "accept", "release"]), counts),
+    st.tuples(st.just("first"), st.sampled_from(["accept"] * 3 + list(OUTCOMES)), counts),
+    st.tuples(
+        st.sampled_from(["lose", "detach", "browse", "purge", "pass time", "drain", "lose sender"]), st.just(""), counts
+    ),
+)
+
+
+def rivalry(kinds: list[str], selectors: list[str]) -> st.SearchStrategy[Story]:
+    """Return stories of messages of these kinds, for consumers with these selectors."""
+    mixed = st.tuples(st.just("mixed"), st.sampled_from(kinds), counts)
+    rival = st.tuples(st.just("rival"), st.sampled_from(selectors), counts)
+    receiver = st.tuples(st.just("receiver"), st.sampled_from([*selectors, selectors[0], "tight"]), counts)
+    return st.lists(st.one_of(mixed, mixed, rivals, rivals, rival, receiver), min_size=8, max_size=40)
+
+
+CHOSEN: Story = [("receiver", "green", 2), ("rival", "red", 8), ("rival", "blue", 8), ("grant", "", 8)]
+SHARED: Story = [("purge", "", 2), ("rival", "", 8), ("rival", "", 8), ("grant", "", 8)]
+OVER_AND_OVER: Story = [*CHOSEN, *[("mixed", "colours", 8), ("rivals", "accept", 8), ("grant", "", 8)] * 4]
+
+
+@pytest.mark.pure
+@pytest.mark.promise("order", "missing")
+@settings(max_examples=200)
+@example("q", [*CHOSEN, ("mixed", "colours", 8), ("rivals", "accept", 6), ("mixed", "colours", 8)])
+@example("few", [*CHOSEN, ("mixed", "colours", 8), ("rivals", "accept", 6), ("grant", "", 9), ("rivals", "accept", 6)])
+@example("q", [*SHARED, ("mixed", "groups", 8), ("rivals", "accept", 6), ("lose", "", 2), ("grant", "", 60)])
+@example("q", [*SHARED, ("mixed", "groups", 4), ("mixed", "groups", 8), ("rivals", "release", 6), ("grant", "", 9)])
+@example("q", [("mixed", "groups", 8), ("grant", "", 3), ("rival", "", 9), ("grant", "", 9)])
+@example("q", OVER_AND_OVER)
+@given(
+    st.sampled_from(["q", "q", "q", "few", "small", "tried", "ordered", "locked"]),
+    st.one_of(
+        rivalry(["colours"], ["green", "red", "blue"]),
+        rivalry(["colours"], ["no blue", "red", "urgent"]),
+        rivalry(["groups"], [""]),
+        rivalry(["groups", "coloured groups"], ["", "red", "no blue"]),
+    ),
+)
+def test_a_run_goes_to_whom_each_of_its_messages_would(address: str, story: Story) -> None:
+    both(address, story)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("story", "together"),
+    [
+        ([*CHOSEN, ("mixed", "colours", 8)], 16),
+        (OVER_AND_OVER, 32),
+        ([*SHARED, ("mixed", "groups", 8), ("mixed", "groups", 8)], 16),
+    ],
+)
+def test_messages_for_one_of_several_do_go_together(
+    monkeypatch: pytest.MonkeyPatch, story: Story, together: int
+) -> None:
+    """Likewise."""
+    given: list[int] = []
+    give_run = Pass.give_run
+
+    def noted(pass_: Pass, consumer: Any, run: MessageRun) -> None:
+        given.append(run.count)
+        give_run(pass_, consumer, run)
+
+    monkeypatch.setattr(Pass, "give_run", noted)
+    both("q", story)
+    assert sum(given) >= together
+
+
 # -- the backlog ------------------------------------------------------------------------------------------------------
 
 QUEUE = Queue(1, "q", "q", AddressPolicy(), auto_created=True)
@@ -418,6 +537,7 @@ moves = st.lists(
                     "leave list",
                     "late",
                     "peek",
+                    "rank",
                     "look",
                 ]
             ),
@@ -494,6 +614,11 @@ class Waiting:
                     model.remove((-one.priority, one.sequence))
                     one.state = NodeState.ARCHIVED
                     backlog.left()
+            case "rank":
+                runs = runs_in(backlog)
+                priority, sequence = min(model, default=(0, 0))
+                assert backlog.next_rank() == (rank_of(-priority, sequence) if model else BEYOND)
+                assert runs_in(backlog) == runs or backlog.next_run() is None
             case "peek":
                 found = backlog.peek()
                 assert (None if found is None else (-found.priority, found.sequence)) == min(model, default=None)

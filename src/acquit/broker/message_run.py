@@ -30,6 +30,20 @@ class Shape(Protocol):
     rest_at: int
     """Offset of what is transferred of a payload as it is."""
     priority: int
+    marked: bool
+    """True if each is of a group."""
+
+    def group_of(self, payload: bytes) -> str | None:
+        """Return the group of a message, of which this is the payload."""
+        ...
+
+    def groups(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """Return the encoded groups of messages that have one."""
+        ...
+
+    def properties(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """Return the sections of application properties of messages; b"" where they have none."""
+        ...
 
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """Return the body of a message, of which this is the payload."""
@@ -102,6 +116,11 @@ class MessageRun:
         """Priority of each."""
         return self.shape.priority
 
+    @property
+    def grouped(self) -> bool:
+        """True if each is of a group, and its queue has such."""
+        return self.shape.marked and self.queue.policy.message_groups
+
     def heads(self) -> list[bytes]:
         """Return what is transferred of each before `rests`."""
         return self.shape.heads(self.sequences, self.posted_us // 1000)
@@ -123,6 +142,16 @@ class MessageRun:
         self.payloads = self.payloads[count:]
         self.payload_bytes -= payload_bytes
         return front
+
+    def part(self, places: Sequence[int]) -> MessageRun:
+        """Return those at these places, in their order, which are the caller's; the others are still here, and the run
+        is of no use once all of them were asked for."""
+        if len(places) == self.count:
+            return self
+        payloads = [self.payloads[place] for place in places]
+        sequences = [self.sequences[place] for place in places]
+        payload_bytes = sum(map(len, payloads))
+        return MessageRun(self.queue, sequences, self.shape, payloads, payload_bytes, self.size_max, self.posted_us)
 
     def end(self) -> None:
         """Take notice that they are in their queue no more, and nobody holds them."""
@@ -151,6 +180,9 @@ class MessageRun:
             )
             for sequence, payload in zip(self.sequences, self.payloads, strict=True)
         ]
+        if self.grouped:
+            for message, payload in zip(messages, self.payloads, strict=True):
+                message.need_extra().group = self.shape.group_of(payload)
         self.payloads = ()
         if holder is not None:
             for message in messages:

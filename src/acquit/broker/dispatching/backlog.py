@@ -31,6 +31,7 @@ from heapq import heapify, heappop, heappush, merge, nsmallest
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
+from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
 from acquit.broker.message import Message
 from acquit.broker.message_run import MessageRun
 from acquit.broker.queue import NodeState
@@ -275,6 +276,14 @@ class Backlog:
                     line.popleft()
                 self._absent -= 1
         return None
+
+    def next_rank(self) -> int:
+        """The rank of the next message; BEYOND for none. It stays where it is, as whatever it is."""
+        run = self.next_run()
+        if run is not None:
+            return rank_of(run.priority, run.sequences[0])
+        message = self.peek()
+        return BEYOND if message is None else rank(message)
 
     def oldest(self) -> Message | None:
         """The message with the lowest sequence, whatever its priority; it stays where it is. None for none."""

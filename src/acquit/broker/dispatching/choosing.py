@@ -17,21 +17,26 @@ order within a priority holds for each consumer, whatever was set aside on the w
 
 A group goes to the consumer it is bound to; while that one has no room, its messages are set aside for it alone: they
 are *retained* for it.
+
+What came together (`broker.message_run`) is placed together as far as each message is for one consumer alone, whatever
+the turn: the one that its group is bound to, or the only one whose selector takes its application properties.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
 from acquit.broker.dispatching.consumers import AHEAD_MAX
 from acquit.broker.dispatching.groups import Groups
-from acquit.broker.dispatching.sending import FRAME_HEAD_MAX
+from acquit.broker.dispatching.passes import SHARE_MAX, Pass
 from acquit.broker.dispatching.succession import notice_size, specialise
 from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
 from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
-from acquit.broker.selector import STEPS_MAX, Fields, fields_of
+from acquit.broker.selector import STEPS_MAX, Fields, fields_of, fields_of_properties
 
 if TYPE_CHECKING:
     from acquit.broker.denials import Denials
@@ -40,10 +45,7 @@ if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.expiry import Expiry
-    from acquit.protocol.session_base import SessionBase
 
-SHARE_MAX: Final = 64
-"""Messages that a consumer gets in one pass."""
 STEPS_TURN_MAX: Final = 4_096
 """Steps of LIKE after which a turn on one queue judges no further message (`selector.like`)."""
 LOOKS_MAX: Final = 256
@@ -51,218 +53,10 @@ LOOKS_MAX: Final = 256
 
 _STEP_MIN: Final = 16
 """Messages that a turn places, however many interests judge them."""
+_RUN_LOOK: Final = 4
+"""Messages of a run that can be placed together at the price of a judgement."""
 
 assert READ_AHEAD_MESSAGES <= AHEAD_MAX // 2, "an interest that cannot remember all it looks at together looks for ever"
-
-
-class _Pass:
-    """A pass over the consumers of a queue that wait: from each interest one is in front, with room.
-
-    Messages that a consumer is given are sent together, later; no more are given than link and session take. After one
-    that may need several frames (the rest of which must be written before its link takes another), after the last that
-    there was room for, and before another consumer is asked for its room, all are sent: what is known of it is true.
-    """
-
-    __slots__ = (
-        "_queue",
-        "_rooms",
-        "_sending",
-        "_unsent",
-        "batches",
-        "forgot",
-        "fronts",
-        "held_back",
-        "horizon",
-        "order",
-        "over",
-        "parted",
-        "rested",
-    )
-
-    def __init__(self, queue: Queue, sending: Sending) -> None:
-        self._queue = queue
-        self._sending = sending
-        self.batches: dict[Consumer, list[Message]] = {}
-        """Messages that each was given and sent: recorded together, at the end."""
-        self._unsent: dict[Consumer, list[Message]] = {}
-        """Messages that each was given since then."""
-        self._rooms: dict[SessionBase, int] = {}
-        """Deliveries that their sessions take after that."""
-        self.fronts: dict[Interest, Consumer] = {}
-        self.order: list[Consumer] = []
-        """Consumers in front, in the order in which they are asked."""
-        self.rested: list[Consumer] = []
-        """Consumers that may be given more in another pass."""
-        self.held_back = False
-        """True if a consumer only waits for what was produced to be written."""
-        self.over = False
-        """True once a consumer with room has had its share, or what is next is to be found anew: the pass ends before
-        others get what is due to it."""
-        self.parted = False
-        """A message was too large for somebody, who may be one of others from now on, or messages went back into the
-        backlog: another pass follows."""
-        self.forgot = False
-        """A message is not for somebody for whom it was aside, as far as was known: another pass follows."""
-        self.horizon = 0
-        """Rank before which nothing is aside for those in front, as far as is known; see `Choosing._before`."""
-        for interest in queue.interests:
-            if interest.line.count:
-                self._bring_up(interest)
-        self.order = sorted(self.fronts.values(), key=_turn)
-
-    def next(self, interest: Interest) -> None:
-        """Give the turn to the next consumer of an interest."""
-        self._bring_up(interest)
-        self.order = sorted(self.fronts.values(), key=_turn)
-
-    def _bring_up(self, interest: Interest) -> None:
-        """The next consumer of an interest comes to the front, if there is one with room."""
-        line, batches = interest.line, self.batches
-        while (consumer := line.pop()) is not None:
-            if consumer in batches:
-                if consumer.left > 0:
-                    break
-                self.rested.append(consumer)
-                continue
-            if self._open(consumer):
-                break
-            if consumer.held_back:
-                self.held_back = True
-                self.rested.append(consumer)
-        if consumer is None:
-            self.fronts.pop(interest, None)
-        else:
-            self.fronts[interest] = consumer
-            self.horizon = 0
-
-    def seat(self, consumer: Consumer) -> bool:
-        """Return True if a consumer can be given something, wherever it stands in line; it is in the pass then."""
-        interest = consumer.interest
-        if interest is None:
-            return False
-        if consumer in self.batches or self.fronts.get(interest) is consumer:
-            return consumer.left > 0
-        if not consumer.in_line or not self._open(consumer):
-            return False
-        self.batches[consumer] = []
-        return True
-
-    def _open(self, consumer: Consumer) -> bool:
-        """Ask one that was given nothing yet for its room: can it be given something?"""
-        self.send()
-        self._sending.measure(consumer.peer)
-        if not consumer.open_to_more:
-            return False
-        consumer.left = min(consumer.room, SHARE_MAX)
-        return True
-
-    def send(self) -> None:
-        """Send all that was given."""
-        for consumer, messages in self._unsent.items():
-            sent = self._sending.give(self._queue, consumer, messages)
-            assert sent == len(messages)
-            self.batches[consumer] += messages
-        self._unsent.clear()
-        self._rooms.clear()
-
-    def give(self, consumer: Consumer, message: Message) -> None:
-        """A message for one that has room."""
-        link, body, sending = consumer.link, message.body, self._sending
-        session = link.session
-        assert body is not None
-        large = len(body) > session.connection.frame_size_max - FRAME_HEAD_MAX
-        messages = self._unsent.get(consumer)
-        if messages is None:
-            messages = self._unsent[consumer] = []
-            self.batches.setdefault(consumer, [])
-        messages.append(message)
-        sending.stamp += 1
-        consumer.stamp = sending.stamp
-        consumer.left -= 1
-        room = self._rooms.get(session)
-        if room is None:
-            room = session.room
-        self._rooms[session] = room - 1
-        if large or room <= 1 or consumer.left == 0:
-            self.send()
-            if not link.sendable:
-                consumer.left = 0  # of a message that is larger than a frame the rest must be written first
-                if not session.may_send:
-                    self._shut(session)
-            elif consumer.left == 0 and consumer.room > 0:
-                self.over = True
-        interest = consumer.interest
-        assert interest is not None
-        if self.fronts.get(interest) is not consumer:
-            return
-        if consumer.left == 0:
-            self.rested.append(consumer)
-            self.next(interest)
-        elif interest.line.count:
-            interest.line.add(consumer)
-            self.next(interest)
-        elif len(self.order) > 1:
-            self._back(consumer)
-
-    def _back(self, consumer: Consumer) -> None:
-        """Put one that was given something last behind those of its priority: `order` stays sorted by `_turn`."""
-        order, priority = self.order, consumer.priority
-        order.remove(consumer)
-        at = len(order)
-        while at and order[at - 1].priority < priority:
-            at -= 1
-        order.insert(at, consumer)
-
-    def _shut(self, session: SessionBase) -> None:
-        """A session takes no more: nor do its other links. (The one that used it up is seen to by its caller.)"""
-        shut = [
-            one
-            for one in dict.fromkeys((*self.batches, *self.fronts.values()))
-            if one.link.session is session and one.left
-        ]
-        for consumer in shut:
-            consumer.left = 0
-        for interest, consumer in list(self.fronts.items()):
-            if consumer in shut:
-                self.rested.append(consumer)
-                self._bring_up(interest)
-        self.order = sorted(self.fronts.values(), key=_turn)
-
-    def part(self) -> None:
-        """End the pass, as a message was too large for somebody: in it, that message or one behind it would go to those
-        who come after this consumer, or after others of the interest that it had. Or as what others may have is back in
-        the backlog, before what would be given next."""
-        self.parted = self.over = True
-
-    def goes_on(self) -> bool:
-        """Return True if a consumer is in front for the next message, and the pass is not `over`."""
-        return bool(self.fronts) and not self.over
-
-    def block(self, interest: Interest) -> None:
-        """Let an interest wait for the next pass: what is next for it cannot go out yet."""
-        consumer = self.fronts.pop(interest, None)
-        if consumer is not None:
-            self.rested.append(consumer)
-            self.order = sorted(self.fronts.values(), key=_turn)
-
-    def end(self, queue: Queue) -> bool:
-        """Send and record, and back into line. True if anybody was given anything."""
-        self.send()
-        given = False
-        for consumer, messages in self.batches.items():
-            if messages:
-                self._sending.record(queue, consumer, messages)
-                given = True
-        for interest, consumer in self.fronts.items():
-            interest.line.add_first(consumer)
-        for consumer in self.rested:
-            if consumer.interest is not None:
-                consumer.interest.line.add(consumer)
-        return given
-
-
-def _turn(consumer: Consumer) -> tuple[int, int]:
-    return -consumer.priority, consumer.stamp
 
 
 class Choosing:
@@ -295,15 +89,12 @@ class Choosing:
         progress = True
         while progress and not queue.held_up and not self._scribe.exhausted:
             looked = self._look_aside(queue) or looked
-            pass_ = _Pass(queue, self._sending)
+            pass_ = Pass(queue, self._sending)
             held_back = pass_.held_back
             before = self.looks
             self._from_backlog(queue, pass_, barrier)
             progress = self.looks < before
-            limit = barrier
-            if (message := queue.backlog.peek()) is not None:
-                limit = min(limit, rank(message))
-            self._from_aside(queue, pass_, limit)
+            self._from_aside(queue, pass_, min(barrier, queue.backlog.next_rank()))
             progress = pass_.end(queue) or ((pass_.parted or pass_.forgot or progress) and self.looks > 0)
         waits = any(interest.line.count for interest in queue.interests)
         if not waits or queue.held_up or self._scribe.exhausted:
@@ -314,8 +105,7 @@ class Choosing:
 
     def has_work(self, queue: Queue, barrier: int) -> bool:
         """Return True if a message could be for somebody: the backlog's next is before `barrier`, or some are aside."""
-        message = queue.backlog.peek()
-        return (message is not None and rank(message) < barrier) or bool(queue.aside)
+        return queue.backlog.next_rank() < barrier or bool(queue.aside)
 
     def owes(self, queue: Queue, consumer: Consumer) -> bool:
         """Return True if there is something that this consumer may be given, as far as is known."""
@@ -323,8 +113,7 @@ class Choosing:
         if interest is None or queue.consumers_paused:
             return False
         barrier = barrier_of(queue)
-        message = queue.backlog.peek()
-        if message is not None and rank(message) < barrier:
+        if queue.backlog.next_rank() < barrier:
             return True
         if not queue.aside:
             return False
@@ -349,11 +138,17 @@ class Choosing:
 
     # -- from the line ------------------------------------------------------------------------------------------------
 
-    def _from_backlog(self, queue: Queue, pass_: _Pass, barrier: int) -> None:
+    def _from_backlog(self, queue: Queue, pass_: Pass, barrier: int) -> None:
         """Place what comes next, while somebody has room."""
         backlog = queue.backlog
         while self.looks > 0 and pass_.goes_on() and backlog.count and not queue.held_up:
-            taken = backlog.take(min(SHARE_MAX, self.looks))
+            if self._place_run(queue, pass_):
+                continue
+            limit = min(SHARE_MAX, self.looks)
+            if backlog.next_run() is not None:
+                taken = backlog.take_run(limit).each()
+            else:
+                taken = backlog.take(limit, runs=False)
             for index, message in enumerate(taken):
                 place = rank(message)
                 stop = self.looks <= 0 or not pass_.goes_on() or place >= barrier
@@ -369,7 +164,79 @@ class Choosing:
                     return
                 self.looks -= 1
 
-    def _before(self, queue: Queue, pass_: _Pass, place: int) -> None:
+    def _place_run(self, queue: Queue, pass_: Pass) -> bool:
+        """Give the next messages, which came together, each to the one that it is for, as `_place` would. False, and
+        nothing happens, where the first of them must be looked at by itself."""
+        run = queue.backlog.next_run()
+        if run is None or queue.delayed or queue.blocked_groups:
+            return False
+        grouped = run.grouped
+        if not all(interest.takes_all if grouped else interest.by_properties for interest in queue.interests):
+            return False
+        payloads = run.payloads[: _RUN_LOOK * self.looks]
+        keys = run.shape.groups(payloads) if grouped else run.shape.properties(payloads)
+        shares: dict[Consumer, list[int]] = {}
+        known: dict[bytes, list[int]] = {}  # the same, by their keys
+        count, last = len(keys), rank_of(run.priority, run.sequences[-1])
+        for place, key in enumerate(keys):
+            share = known.get(key)
+            if share is None:
+                consumer = self._whose_group(queue, key) if grouped else self._whose(queue, pass_, key)
+                if consumer is None or self._has_aside(queue, consumer, last) or not pass_.takes_run(consumer, run):
+                    count = place
+                    break
+                share = known[key] = shares.setdefault(consumer, [])
+            share.append(place)
+        for consumer, share in shares.items():
+            if len(share) > consumer.left:
+                count = min(count, share[consumer.left])
+        if not count or not pass_.have_room(shares):
+            return False
+        run = queue.backlog.take_run(count)
+        for share in shares.values():
+            del share[bisect_left(share, run.count) :]
+        given = [(share[-1], consumer) for consumer, share in shares.items() if share]
+        for _, consumer in sorted(given, key=itemgetter(0)):
+            pass_.give_run(consumer, run.part(shares[consumer]))
+        self.looks -= -(-run.count // _RUN_LOOK)
+        return True
+
+    def _whose(self, queue: Queue, pass_: Pass, properties: bytes) -> Consumer | None:
+        """Return the consumer that what has these application properties is for; None where it is for nobody now, or
+        perhaps for several."""
+        accepting: list[Interest] = []
+        fields: Fields | None = None
+        for interest in queue.interests:
+            verdict = interest.takes_all or interest.verdicts.get(properties)
+            if verdict is None:
+                self.looks -= 1
+                if fields is None:
+                    fields = fields_of_properties(properties)
+                verdict = interest.judge(properties, fields)
+                self.count_steps(fields)
+            if verdict:
+                accepting.append(interest)
+        if len(accepting) != 1 or accepting[0].members != 1 or self.looks <= 0:
+            return None
+        return pass_.fronts.get(accepting[0])
+
+    def _has_aside(self, queue: Queue, consumer: Consumer, place: int) -> bool:
+        """Return True if something is aside for a consumer, or may be, before `place`: that goes first."""
+        interest = consumer.interest
+        return interest is None or self._first(consumer) is not None or _unseen(queue, interest, place)
+
+    @staticmethod
+    def _whose_group(queue: Queue, group: bytes) -> Consumer | None:
+        """Return the consumer that a group is bound to; None for none."""
+        return None if queue.groups is None else queue.groups.owner(group.decode())
+
+    def count_steps(self, fields: Fields) -> None:
+        """Count what LIKE took of a selector that was asked."""
+        self.steps -= STEPS_MAX - getattr(fields, "steps_left", STEPS_MAX)
+        if self.steps <= 0:
+            self.looks = 0
+
+    def _before(self, queue: Queue, pass_: Pass, place: int) -> None:
         """Give first what is aside for those in front, and stands before `place`."""
         horizon = BEYOND
         if queue.aside:
@@ -381,7 +248,7 @@ class Choosing:
             self.looks -= len(pass_.order)
         pass_.horizon = horizon
 
-    def _place(self, queue: Queue, pass_: _Pass, message: Message, place: int) -> bool:
+    def _place(self, queue: Queue, pass_: Pass, message: Message, place: int) -> bool:
         """Give a message to somebody, or set it aside. False: it was too large for one that it might have been for,
         and is for the next pass, with all that is behind it."""
         extra = message.extra
@@ -411,7 +278,7 @@ class Choosing:
         self._set_aside(queue, message, place, fields)
         return True
 
-    def _too_large(self, pass_: _Pass, consumer: Consumer, message: Message) -> bool:
+    def _too_large(self, pass_: Pass, consumer: Consumer, message: Message) -> bool:
         """Return True if this is the first message that is too large for a consumer. From now on the consumer has an
         interest with that limit on size, and is back in line. The pass is over."""
         interest = consumer.interest
@@ -428,7 +295,7 @@ class Choosing:
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
-    def _to_owner(self, queue: Queue, pass_: _Pass, message: Message, place: int, group: str, fields: _Judged) -> bool:
+    def _to_owner(self, queue: Queue, pass_: Pass, message: Message, place: int, group: str, fields: _Judged) -> bool:
         """Give a message of a group to the consumer that has the group, or retain it for that one. False: it is for
         anybody."""
         groups = queue.groups
@@ -454,7 +321,7 @@ class Choosing:
         self._let_go(queue, message)
         return True
 
-    def _give(self, queue: Queue, pass_: _Pass, consumer: Consumer, message: Message, group: str | None) -> None:
+    def _give(self, queue: Queue, pass_: Pass, consumer: Consumer, message: Message, group: str | None) -> None:
         """Give a message to a consumer. If it is the last of its group, and others may have what was retained of that,
         the pass is over: this stands before what was taken from the backlog."""
         if group is not None and queue.hand_out(message, group, consumer):
@@ -489,7 +356,7 @@ class Choosing:
             return own
         return first
 
-    def _from_aside(self, queue: Queue, pass_: _Pass, limit: int) -> None:
+    def _from_aside(self, queue: Queue, pass_: Pass, limit: int) -> None:
         """Give what is aside and stands before `limit` to those who have room for it."""
         if queue.aside:
             self._aside_in_turn(queue, pass_, limit)
@@ -499,7 +366,7 @@ class Choosing:
             if consumer.retained.first() is None:
                 queue.owing.pop(consumer, None)
 
-    def _aside_in_turn(self, queue: Queue, pass_: _Pass, limit: int) -> None:
+    def _aside_in_turn(self, queue: Queue, pass_: Pass, limit: int) -> None:
         """Give those in front what is aside for them and stands before `limit`, in the order in which they are asked:
         after each of them, and whenever another one comes to the front, the first in `order` is next."""
         at = 0
@@ -516,7 +383,7 @@ class Choosing:
                 if first is not None and rank(first) < limit:
                     self._too_large(pass_, consumer, first)
 
-    def _aside_for(self, queue: Queue, pass_: _Pass, consumer: Consumer, limit: int) -> None:
+    def _aside_for(self, queue: Queue, pass_: Pass, consumer: Consumer, limit: int) -> None:
         """Give a consumer what is aside for it and stands before `limit`: one message after the other, while it is its
         turn and it has room."""
         interest = consumer.interest
@@ -550,7 +417,7 @@ class Choosing:
             if pass_.over or (in_front and pass_.fronts.get(interest) is not consumer):
                 return
 
-    def _still_for(self, queue: Queue, pass_: _Pass, consumer: Consumer, message: Message, group: str | None) -> bool:
+    def _still_for(self, queue: Queue, pass_: Pass, consumer: Consumer, message: Message, group: str | None) -> bool:
         """Return True if a message is still for the consumer that it is aside for: it may even have been away, and be
         aside again. If it is not, the consumer has forgotten it."""
         judged = _Judged(message, self)
@@ -576,7 +443,7 @@ class Choosing:
         return False
 
     @staticmethod
-    def _forget(pass_: _Pass, consumer: Consumer, message: Message) -> None:
+    def _forget(pass_: Pass, consumer: Consumer, message: Message) -> None:
         """Strike the first message off what is known to be aside for a consumer: it is not for that one. Another pass
         gives it to whom it is for; and if nothing else was known to be for this one, that has to look further."""
         pass_.forgot = True
@@ -713,10 +580,8 @@ class _Judged:
             if fields is None and interest.selector is not None:
                 fields = self._fields = fields_of(self._message)
             verdict = verdicts[interest] = interest.accepts(self._message, fields)
-            if fields is not None and (steps := STEPS_MAX - getattr(fields, "steps_left", STEPS_MAX)):
-                choosing.steps -= steps
-                if choosing.steps <= 0:
-                    choosing.looks = 0
+            if fields is not None:
+                choosing.count_steps(fields)
         return verdict
 
 
@@ -731,4 +596,4 @@ def barrier_of(queue: Queue) -> int:
     return BEYOND if barrier is None else rank_of(-barrier[0], barrier[1])
 
 
-__all__ = ["LOOKS_MAX", "SHARE_MAX", "Choosing", "barrier_of"]
+__all__ = ["LOOKS_MAX", "Choosing", "barrier_of"]

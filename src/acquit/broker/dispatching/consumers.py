@@ -120,7 +120,18 @@ class Line:
 class Interest:
     """Consumers of one queue that would take the same."""
 
-    __slots__ = ("_ahead", "line", "looked", "members", "needs_body", "selector", "takes_all", "wants")
+    __slots__ = (
+        "_ahead",
+        "by_properties",
+        "line",
+        "looked",
+        "members",
+        "needs_body",
+        "selector",
+        "takes_all",
+        "verdicts",
+        "wants",
+    )
 
     def __init__(self, wants: Wants, selector: Selector | None) -> None:
         self.wants = wants
@@ -134,6 +145,10 @@ class Interest:
         """True if a message's body must be in memory to judge it."""
         self.takes_all = wants == EVERYTHING
         """True if it accepts whatever there is."""
+        self.by_properties = wants == Wants(wants.selector) and (selector is None or selector.by_properties)
+        """True if it accepts messages by their application properties alone."""
+        self.verdicts: dict[bytes, bool] = {}
+        """The latest that were judged by these sections, and whether they are for it."""
         self._ahead: list[tuple[int, Message]] = []
 
     def accepts(self, message: Message, fields: Fields | None) -> bool:
@@ -147,6 +162,16 @@ class Interest:
         if wants.bytes_max and message.body is not None and len(message.body) > wants.bytes_max:
             return False
         return self.selector is None or (fields is not None and self.selector.matches(fields))
+
+    def judge(self, properties: bytes, fields: Fields) -> bool:
+        """Return True if a message with these application properties, and no other, is for it: only these are asked
+        for. Remember it."""
+        verdict = self.selector is None or self.selector.matches(fields)
+        if len(properties) <= _REMEMBERED_BYTES_MAX:
+            if len(self.verdicts) >= _REMEMBERED_MAX:
+                self.verdicts.clear()
+            self.verdicts[properties] = verdict
+        return verdict
 
     def expect(self, message: Message) -> None:
         """A message that it accepts is aside, at a place where it has looked."""
@@ -465,6 +490,8 @@ def held_back(peer: Peer, link: SendingLink) -> bool:
     return link.half_written is not None or not peer.open_to_more
 
 
+_REMEMBERED_MAX: Final = 64
+_REMEMBERED_BYTES_MAX: Final = 128
 _HEADER_MAX = 32
 """No header section of ours is longer."""
 _UNLIMITED = 1 << 62

@@ -18,9 +18,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import rank
-from acquit.broker.dispatching.choosing import SHARE_MAX, Choosing, barrier_of
+from acquit.broker.dispatching.choosing import Choosing, barrier_of
 from acquit.broker.dispatching.consumers import held_back
 from acquit.broker.dispatching.groups import Groups
+from acquit.broker.dispatching.passes import SHARE_MAX
 from acquit.broker.dispatching.sending import Sending
 from acquit.broker.dispatching.succession import notice_size
 from acquit.broker.memory import tell_returns
@@ -167,6 +168,9 @@ class Dispatch:
         """Hand the next messages to one consumer; how many."""
         backlog = queue.backlog
         run = backlog.next_run()
+        if run is not None and run.grouped:
+            queue.groups = Groups()
+            return 0
         if run is not None and not queue.delayed and self._sending.takes_run(consumer, run, min(limit, run.count)):
             return self._sending.hand_run(queue, consumer, backlog.take_run(limit))
         taken = backlog.take(limit, runs=run is not None)

@@ -1,9 +1,9 @@
 """Runs of messages: what came together on one link, taken together where that can be.
 
 It can be where nothing is to be said or done of one of the messages that is not of all: they fit what was learnt of
-their sender (a `Template`), carry no group, and there is room for all of them. Sequences are those that the messages
-would have one by one. Ids to detect duplicates by are looked up before anything is done: duplicates are left out, and
-answered with the others; where more is to be said of one, all are looked at one by one.
+their sender (a `Template`), none closes its group, and there is room for all of them. Sequences are those that the
+messages would have one by one. Ids to detect duplicates by are looked up before anything is done: duplicates are left
+out, and answered with the others; where more is to be said of one, all are looked at one by one.
 
 Volatile ones become runs, as `broker.message_run` keeps them: what goes to a topic is one in each of its queues, with
 the same payloads; what has several priorities is a run of each. Durable ones for a queue are recorded together, and
@@ -179,7 +179,9 @@ class Runs:
         """The queues that a link's messages, durable or volatile, enter together, if they are like the latest; none
         where they do not."""
         template = producer.templates.latest
-        if template is None or template.durable is not durable or template.marked or producer.link.stateful:
+        if template is None or template.durable is not durable or producer.link.stateful:
+            return []
+        if template.marked and (durable or template.closes_group):
             return []
         if producer.resumable is not None or producer.mark is not None:
             return []
@@ -197,17 +199,11 @@ class Runs:
 def _alike(templates: Templates, payloads: Sequence[bytes]) -> dict[Template, Sequence[int]]:
     """Return where the payloads are that fit each template, each of another priority; nothing where one fits none
     that a run may have."""
-    latest = templates.latest
-    if latest is not None and latest.fits_all(payloads):
-        return {latest: range(len(payloads))}
-    alike: dict[Template, list[int]] = {}
-    for place, payload in enumerate(payloads):
-        template = templates.of(payload)
-        if template is None or template.durable or template.marked:
-            return {}
-        alike.setdefault(template, []).append(place)
+    alike = templates.alike(payloads)
+    if any(template.durable or template.closes_group for template in alike):
+        return {}
     apart = len({template.priority for template in alike}) == len(alike)  # so no order between them is lost
-    return {**alike} if apart else {}
+    return alike if apart else {}
 
 
 __all__ = ["Runs"]

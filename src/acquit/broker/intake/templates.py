@@ -11,6 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.shaping import (
     BEFORE_POSTED_AT,
     COUNTED_MAPS,
@@ -74,6 +75,7 @@ class Template:
         "_to",
         "_transferred",
         "body_head",
+        "closes_group",
         "durable",
         "group_at",
         "group_end",
@@ -109,6 +111,8 @@ class Template:
         self.group_at, self.group_end = group
         self.group_sequence = posting.group_sequence
         self.marked = bool(self.group_end)
+        """True if each is of a group."""
+        self.closes_group = self.marked and posting.group_sequence == CLOSING
         width = self.group_end - self.group_at
         self._extras_head = encode_extras([(Extra.GROUP_ID, bytes(width))])[: -width or None] if self.group_end else b""
         """Extras up to the group-id."""
@@ -259,6 +263,21 @@ class Template:
         """`Posting.group_of` a message that fits."""
         return payload[self.group_at : self.group_end].decode() if self.group_end else None
 
+    def groups(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """Return the encoded group-ids of messages that fit, which have one."""
+        at, end = self.group_at, self.group_end
+        return [payload[at:end] for payload in payloads]
+
+    def properties(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """Return the sections of application properties of messages that fit; b"" where they have none."""
+        if not self.body_head:
+            return [b""] * len(payloads)
+        at = self.known_to
+        begin = at - 4
+        if self.wide_map:
+            return [payload[begin : at + 4 + _UINT32(payload, at)[0]] for payload in payloads]
+        return [payload[begin : at + 1 + payload[at]] for payload in payloads]
+
     def meta(self, address: bytes, payload: bytes) -> bytes:
         """`Posting.meta` of a message that fits."""
         if self.group_end:
@@ -349,6 +368,29 @@ class Templates:
         """Return the template that a message fits; None where there is none."""
         template = self.latest
         return template if template is not None and template.fits(payload) else self.other(payload)
+
+    def alike(self, payloads: Sequence[bytes]) -> dict[Template, Sequence[int]]:
+        """Return where those are that fit each template; nothing where one fits none. Those with one header fit one
+        template, if any."""
+        latest = self.latest
+        if latest is not None and latest.fits_all(payloads):
+            return {latest: range(len(payloads))}
+        parts: dict[bytes, list[int]] = {}
+        width = max(map(len, self._by_header), default=0)
+        for place, payload in enumerate(payloads):
+            begin = payload[:width]
+            part = parts.get(begin)
+            if part is None:
+                parts[begin] = [place]
+            else:
+                part.append(place)
+        alike: dict[Template, Sequence[int]] = {}
+        for places in parts.values():
+            template = self.of(payloads[places[0]])
+            if template is None or not template.fits_all([payloads[place] for place in places]):
+                return {}
+            alike[template] = sorted([*alike.get(template, ()), *places])
+        return alike
 
     def other(self, payload: bytes) -> Template | None:
         """Return the template that a message fits which does not fit the latest one; None where there is none."""

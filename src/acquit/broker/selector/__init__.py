@@ -15,7 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from acquit.broker.selector.closures import Test, compile_test
-from acquit.broker.selector.fields import Fields, fields_of, fields_of_posting, stands_in_body
+from acquit.broker.selector.fields import (
+    Fields,
+    fields_of,
+    fields_of_posting,
+    fields_of_properties,
+    is_application_property,
+    stands_in_body,
+)
 from acquit.broker.selector.like import ANY, ONE, PATTERN_MAX, STEPS_MAX, automaton
 from acquit.broker.selector.parser import parse
 from acquit.broker.selector.syntax import names_in
@@ -25,7 +32,7 @@ from acquit.errors import SelectorError
 class Selector:
     """A condition on messages. Made by `compile_selector`."""
 
-    __slots__ = ("_test", "identifiers", "needs_body", "text")
+    __slots__ = ("_test", "by_properties", "identifiers", "needs_body", "text")
 
     def __init__(self, text: str, identifiers: frozenset[str], test: Test) -> None:
         self.text = text
@@ -34,6 +41,8 @@ class Selector:
         """The names that it looks at."""
         self.needs_body = any(stands_in_body(name) for name in identifiers)
         """True if one of the names stands in the body; otherwise all of them are facts of the message in the queue."""
+        self.by_properties = all(is_application_property(name) for name in identifiers)
+        """True if it looks at application properties alone."""
         self._test = test
 
     def matches(self, fields: Fields) -> bool:
@@ -98,6 +107,7 @@ __all__ = [
     "compile_selector",
     "fields_of",
     "fields_of_posting",
+    "fields_of_properties",
     "subject_is",
     "subject_matches",
 ]

@@ -106,10 +106,17 @@ def fields_of_posting(
     return _EncodedFields(_PostedMessage(durable, priority, expires_at_ms, size_bytes), payload, address)
 
 
+def fields_of_properties(section: bytes) -> Fields:
+    """The fields that stand in a section of application properties; b"" has none."""
+    return _EncodedFields(_PostedMessage(False, 0, 0, 0), section, "")
+
+
 _MALFORMED: Final = (DecodeError, *d.MALFORMED)
 _NO_TEXT: Final = b"\xff"
 """Key in place of one that is no string; no name is encoded so."""
 _NESTED: Final = (0x00, 0x45)
+_ANNOTATION: Final = "m."
+"""Beginning of a name that leads into the message annotations."""
 _UINT32: Final = struct.Struct(">I").unpack_from
 
 
@@ -203,7 +210,7 @@ class _EncodedFields(Fields):
         try:
             if known is not None:
                 value = known[0](self)
-            elif name[:2] == "m.":
+            elif name.startswith(_ANNOTATION):
                 value = self._map_value(SectionCode.MESSAGE_ANNOTATIONS, name[2:])
             else:
                 value = self._map_value(SectionCode.APPLICATION_PROPERTIES, name)
@@ -429,3 +436,8 @@ def stands_in_body(name: str) -> bool:
     """True if a name is one of the sections', and not of the message's place in the queue."""
     known = _NAMES.get(name)
     return known is None or known[1]
+
+
+def is_application_property(name: str) -> bool:
+    """True if a name leads into the application properties."""
+    return name not in _NAMES and not name.startswith(_ANNOTATION)

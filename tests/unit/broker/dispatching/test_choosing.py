@@ -8,22 +8,24 @@ from typing import ClassVar
 
 import pytest
 
-from acquit.broker.dispatching import choosing
+from acquit.broker.dispatching import choosing, passes
 from acquit.broker.dispatching import consumers as interest_module
-from acquit.broker.dispatching.choosing import LOOKS_MAX, SHARE_MAX, barrier_of
-from acquit.broker.dispatching.consumers import AHEAD_MAX, Interest
+from acquit.broker.dispatching.choosing import LOOKS_MAX, barrier_of
+from acquit.broker.dispatching.consumers import AHEAD_MAX, Interest, Wants
 from acquit.broker.dispatching.groups import CLOSING
+from acquit.broker.dispatching.passes import SHARE_MAX
 from acquit.broker.dispatching.sending import Sending
 from acquit.broker.memory import Reads
 from acquit.broker.message import Message as QueuedMessage
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits
-from acquit.broker.selector import Fields
+from acquit.broker.selector import Fields, compile_selector, fields_of_properties
 from acquit.ledger.fold import Fold
 from acquit.ledger.records import RecordKind
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
+from acquit.protocol.sections import APPLICATION_PROPERTIES, scan_sections
 from acquit.store.recovery import open_store
 from tests.support.broker_world import DATA, SMALL, Client, World, after_kill, durable
 from tests.support.raw_journal import Gathered
@@ -900,7 +902,7 @@ def test_what_is_sent_together_is_what_is_sent_one_by_one(
     together = Walk(seed, kind)
     for _ in range(80):
         together.operate()
-    monkeypatch.setattr(choosing, "FRAME_HEAD_MAX", 1 << 32)  # each message may need more than a frame
+    monkeypatch.setattr(passes, "FRAME_HEAD_MAX", 1 << 32)  # each message may need more than a frame
     alone = Walk(seed, kind)
     for _ in range(80):
         alone.operate()
@@ -1087,12 +1089,46 @@ def test_a_turn_ends_when_so_much_was_judged(
         assert messages // 2 <= max(placed) <= 3 * messages
 
 
+def test_an_interest_remembers_what_it_said_of_few_sections() -> None:
+    selector = compile_selector("n = 1")
+    interest = Interest(Wants("n = 1"), selector)
+    assert interest.by_properties
+    for number in (1, 2, *range(1_000), 1):
+        section = application_properties({"n": number})
+        assert interest.judge(section, fields_of_properties(section)) is (number == 1)
+        assert interest.verdicts[section] is (number == 1)
+        assert len(interest.verdicts) <= 64
+    long = application_properties({"n": 1, "k": "v" * 200})
+    assert interest.judge(long, fields_of_properties(long))
+    assert long not in interest.verdicts
+
+
+@pytest.mark.parametrize(
+    ("wants", "alone"),
+    [
+        (Wants(), True),
+        (Wants("n = 1"), True),
+        (Wants("JMSPriority = 1"), False),
+        (Wants("n = 1", no_local="c"), False),
+        (Wants("n = 1", bytes_max=9), False),
+        (Wants("n = 1", terminus="t"), False),
+    ],
+)
+def test_interests_that_ask_for_application_properties_alone(wants: Wants, alone: bool) -> None:
+    selector = None if wants.selector is None else compile_selector(wants.selector)
+    assert Interest(wants, selector).by_properties is alone
+
+
+def application_properties(properties: dict[str, object]) -> bytes:
+    return scan_sections(Message(b"x", application_properties=properties).encode()).section(APPLICATION_PROPERTIES)
+
+
 def test_many_who_find_one_message_too_large_need_no_pass_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    passes = []
-    begin = choosing._Pass.__init__
+    begun = []
+    begin = passes.Pass.__init__
 
     def counted(self: object, *given: object) -> None:
-        passes.append(1)
+        begun.append(1)
         begin(self, *given)  # type: ignore[arg-type]
 
     world = World()
@@ -1102,9 +1138,9 @@ def test_many_who_find_one_message_too_large_need_no_pass_for_each(monkeypatch: 
     client.post_all(client.sender("q"), *sized(1_000))
     for link in links:
         link.grant(1)
-    monkeypatch.setattr(choosing._Pass, "__init__", counted)
+    monkeypatch.setattr(passes.Pass, "__init__", counted)
     world.settle()
-    assert len(passes) < 6
+    assert len(begun) < 6
 
 
 def test_what_others_got_is_no_reason_to_look_no_further(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from acquit.broker.dispatching import choosing
+from acquit.broker.dispatching import choosing, passes
 from acquit.broker.dispatching import consumers as consumers_module
 from acquit.broker.dispatching import groups as groups_module
 from acquit.broker.dispatching.consumers import Consumer
@@ -615,7 +615,9 @@ class GroupWalk(Walk):
         if small:
             monkeypatch.setattr(consumers_module, "AHEAD_MAX", 8)
             for name, bound in LITTLE.items():
-                monkeypatch.setattr(choosing, name, bound)
+                for module in (choosing, passes):
+                    if hasattr(module, name):
+                        monkeypatch.setattr(module, name, bound)
         if kind == "buckets":
             monkeypatch.setattr(groups_module, "GROUPS_MAX", 2)
             monkeypatch.setattr(groups_module, "BUCKETS", 3)
@@ -628,13 +630,13 @@ class GroupWalk(Walk):
         self.eligible: dict[int, list[ReceivingLink]] = {}
         """Those for whom a message was when it was given."""
         self.faults: list[str] = []
-        give = choosing._Pass.give
+        give = passes.Pass.give
 
-        def noted(pass_: choosing._Pass, consumer: Consumer, message: QueuedMessage) -> None:
+        def noted(pass_: passes.Pass, consumer: Consumer, message: QueuedMessage) -> None:
             self.given(consumer.link_name, message)
             give(pass_, consumer, message)
 
-        monkeypatch.setattr(choosing._Pass, "give", noted)
+        monkeypatch.setattr(passes.Pass, "give", noted)
 
     def group(self) -> tuple[str | None, int | None]:
         group = self.random.choice((None, *self.names_of_groups))

@@ -20,6 +20,7 @@ from acquit.broker.intake.templates import ALIKE_MIN, Template, Templates, learn
 from acquit.errors import DecodeError
 from acquit.ledger.records import Extra, encode_extras
 from acquit.protocol.message import Data, Message
+from acquit.protocol.sections import APPLICATION_PROPERTIES
 from acquit.protocol.sections import BODY as BODY_RANK
 from acquit.protocol.types import Byte, Timestamp
 from tests.support.raw_payloads import with_creation_time
@@ -109,6 +110,63 @@ def test_many_fit_that_are_of_several_sizes(count: int) -> None:
     assert template is not None
     assert template.fits_all(payloads)
     assert not template.fits_all([*payloads, Message(b"", message_id="id").encode()])
+
+
+@pytest.mark.parametrize("count", [3, 9 * ALIKE_MIN])
+def test_messages_of_several_headers_are_found_each_with_its_template(count: int) -> None:
+    headers = [4, 0, 9]  # the default is written as none
+    payloads = [
+        Message(b"x", message_id=f"id-{at % 10}", priority=headers[at % 3], durable=False).encode()
+        for at in range(count)
+    ]
+    templates = Templates()
+    for payload in payloads[:3]:
+        templates.learn(read_posting(payload))
+    alike = templates.alike(payloads)
+    assert {one.priority: list(places) for one, places in alike.items()} == {
+        priority: [*range(at, count, 3)] for at, priority in enumerate(headers)
+    }
+    for odd in (Message(b"x", message_id="id-é").encode(), Message(b"x", priority=5, message_id="id-1").encode(), b""):
+        for at in (0, 1, count):
+            assert not templates.alike([*payloads[:at], odd, *payloads[at:]])
+
+
+def test_what_is_one_template_by_two_beginnings_is_in_order() -> None:
+    """A short header is compared with some octets of what follows."""
+    short = [Message(b"x", durable=False, message_id=f"id-{at}").encode() for at in range(4)]
+    long = Message(b"x", durable=False, priority=9, ttl_ms=None, message_id="id-1").encode()
+    templates = Templates()
+    for payload in (long, short[0]):
+        templates.learn(read_posting(payload))
+    templates._by_header[bytes(len(short[0]))] = templates._by_header.pop(read_posting(long).sections.header)
+    (places,) = templates.alike([short[0], short[1], short[0], short[1], short[2]]).values()
+    assert list(places) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("value", ["v", "v" * 300, None])
+def test_groups_and_properties_of_many(value: str | None) -> None:
+    messages = [
+        Message(b"x", group_id=group, application_properties={} if value is None else {"k": value + end})
+        for group, end in (("g-1", "a"), ("g-2", "bb"), ("g-1", "ccc"))
+    ]
+    payloads = [message.encode() for message in messages]
+    template = learn_template(read_posting(payloads[0]))
+    assert template is not None
+    assert template.fits_all(payloads)
+    assert template.groups(payloads) == [b"g-1", b"g-2", b"g-1"]
+    sections = [read_posting(payload).sections.section(APPLICATION_PROPERTIES) for payload in payloads]
+    assert template.properties(payloads) == sections
+    assert all(sections) is (value is not None)
+
+
+@pytest.mark.parametrize(("sequence", "closes"), [(None, False), (7, False), (0xFFFF_FFFF, True)])
+def test_a_template_says_whether_its_messages_close_their_group(sequence: int | None, closes: bool) -> None:
+    template = learn_template(read_posting(Message(b"x", group_id="g", group_sequence=sequence).encode()))
+    assert template is not None
+    assert template.closes_group is closes
+    without = learn_template(read_posting(Message(b"x", group_sequence=sequence).encode()))
+    assert without is not None
+    assert not without.closes_group
 
 
 BODY = b"\x00\x53\x75\xa0\x01x"

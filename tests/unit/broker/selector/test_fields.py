@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from acquit.broker.selector import Fields, compile_selector, fields_of, fields_of_posting
-from acquit.broker.selector.fields import OPAQUE, stands_in_body
+from acquit.broker.selector import Fields, compile_selector, fields_of, fields_of_posting, fields_of_properties
+from acquit.broker.selector.fields import OPAQUE, is_application_property, stands_in_body
 from acquit.protocol.codec import encode
 from acquit.protocol.definitions import SectionCode
 from acquit.protocol.message import Message
-from acquit.protocol.sections import scan_sections, splice_annotations
+from acquit.protocol.sections import APPLICATION_PROPERTIES, scan_sections, splice_annotations
 from acquit.protocol.types import (
     Array,
     Byte,
@@ -194,6 +194,28 @@ def test_names_of_application_properties_are_found_in_any_order_and_once() -> No
 def test_a_header_name_is_not_looked_for_among_the_application_properties() -> None:
     found = fields(Message(b"", subject="real", application_properties={"JMSType": "forged", "JMSFoo": 1}).encode())
     assert (found["JMSType"], found["JMSFoo"], found["JMSBar"]) == ("real", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("n > 1 AND colour LIKE 'r%'", True),
+        ("JMSCustom IS NULL", True),
+        ("n > 1 AND JMSPriority = 4", False),
+        ("amqp.subject = 's'", False),
+        ("m.x-opt-level = 1", False),
+        ("JMSType = 'n'", False),
+    ],
+)
+def test_selectors_that_look_at_application_properties_alone(text: str, alone: bool) -> None:
+    selector = compile_selector(text)
+    assert selector.by_properties is alone
+    assert all(map(is_application_property, selector.identifiers)) is alone
+    for properties in ({}, {"n": 2, "colour": "red"}, {"n": 1, "colour": "red"}, {"m.x-opt-level": 1, "JMSType": "n"}):
+        payload = Message(b"x", application_properties=properties).encode()
+        section = scan_sections(payload).section(APPLICATION_PROPERTIES)
+        if alone:
+            assert selector.matches(fields_of_properties(section)) is selector.matches(fields(payload))
 
 
 def test_annotations() -> None:
