@@ -227,13 +227,15 @@ class Backlog:
         lane.deep = True
         self.count += len(sequences)
 
-    def take(self, limit: int, *, runs: bool = True) -> list[Message]:
-        """The next messages, at most `limit`, no longer counted; they are the caller's now. Without `runs` only those
-        that are before `next_run`: it may be none, and is the next then, where what was before it had left."""
+    def take(self, limit: int) -> list[Message]:
+        """The next messages, at most `limit`, no longer counted; they are the caller's now. They are fewer only where a
+        run comes behind them, or they are of one. None if there are none."""
+        if self.next_run() is not None:
+            return self.take_run(limit).each()
         taken: list[Message] = []
         for lane in self._lanes:
             line, returned = lane.line, lane.returned
-            while len(taken) < limit and (line or self._refill(lane, runs=runs) or returned):
+            while len(taken) < limit and (line or self._refill(lane, runs=False) or returned):
                 if returned and (returned[0][0] < line[0].sequence if line else self._returned_first(lane)):
                     message = heappop(returned)[1]
                 elif line:
@@ -247,7 +249,7 @@ class Backlog:
             if len(taken) == limit or lane.parts:
                 break
         self.count -= len(taken)
-        return taken
+        return taken or (self.take(limit) if self.count else taken)  # what stood before a run had left
 
     def put_back(self, messages: list[Message]) -> None:
         """Messages of the last `take`, which were not used after all: in front again."""

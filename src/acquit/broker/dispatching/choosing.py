@@ -144,11 +144,7 @@ class Choosing:
         while self.looks > 0 and pass_.goes_on() and backlog.count and not queue.held_up:
             if self._place_run(queue, pass_):
                 continue
-            limit = min(SHARE_MAX, self.looks)
-            if backlog.next_run() is not None:
-                taken = backlog.take_run(limit).each()
-            else:
-                taken = backlog.take(limit, runs=False)
+            taken = backlog.take(min(SHARE_MAX, self.looks))
             for index, message in enumerate(taken):
                 place = rank(message)
                 stop = self.looks <= 0 or not pass_.goes_on() or place >= barrier

@@ -45,6 +45,8 @@ SHOWN_MAX: Final = 1_024
 HANDED_MAX: Final = 500
 """Messages handed out or shown in one turn, about, over all queues; a queue that is looked at in vain counts as one.
 Each takes some microseconds, and whatever else there is to do waits."""
+_SMALL_BYTES: Final = 65_536
+"""Payloads that one consumer is handed together where nobody else waits, if these are more than its share."""
 RETURNED_COST: Final = 8
 """Added cost, in messages, of one whose annotations are written anew, because it was returned."""
 
@@ -127,7 +129,7 @@ class Dispatch:
                 turns = line.count + 1
                 share = min(SHARE_MAX, -(-queue.backlog.count // turns))
             turns -= 1
-            given = self._give(queue, consumer, min(share, consumer.room))
+            given = self._give(queue, consumer, min(share, consumer.room), alone=not line.count)
             self._left -= given
             alike = self._all_alike(queue)
             assert consumer.interest is not None
@@ -164,18 +166,19 @@ class Dispatch:
                 passed.append(consumer)
         return None
 
-    def _give(self, queue: Queue, consumer: Consumer, limit: int) -> int:
-        """Hand the next messages to one consumer; how many."""
+    def _give(self, queue: Queue, consumer: Consumer, limit: int, *, alone: bool) -> int:
+        """Hand the next messages to one consumer; how many. It may have more small ones that came together where it is
+        `alone`: nobody else waits for them."""
         backlog = queue.backlog
         run = backlog.next_run()
         if run is not None and run.grouped:
             queue.groups = Groups()
             return 0
+        if run is not None and alone:
+            limit = max(limit, min(consumer.room, _SMALL_BYTES // run.size_max))
         if run is not None and not queue.delayed and self._sending.takes_run(consumer, run, min(limit, run.count)):
             return self._sending.hand_run(queue, consumer, backlog.take_run(limit))
-        taken = backlog.take(limit, runs=run is not None)
-        if not taken and run is None and backlog.next_run() is not None:
-            return self._give(queue, consumer, limit)  # what stood before the run had left
+        taken = backlog.take(limit)
         if queue.delayed:
             taken = _before_barrier(queue, taken)
         messages = self._usable(queue, consumer, taken)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from acquit.broker.dispatching import choosing, dispatch
+from acquit.broker.dispatching.sending import Sending
+from acquit.broker.message_run import MessageRun
 from acquit.broker.selector import Selector
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified, Source, Target
@@ -170,6 +172,34 @@ def test_a_turn_hands_out_so_many_and_queues_take_turns(monkeypatch: pytest.Monk
     steps = [sum(now) - sum(then) for then, now in pairwise(received)]
     assert max(steps) <= 2 * (20 + dispatch.SHARE_MAX)
     assert next(counts for counts in received if counts[1])[0] < 200
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("body_bytes", "consumers", "most"), [(10, 1, 200), (2_000, 1, dispatch.SHARE_MAX), (10, 2, dispatch.SHARE_MAX)]
+)
+def test_one_who_waits_alone_is_handed_more_small_messages_together(
+    monkeypatch: pytest.MonkeyPatch, body_bytes: int, consumers: int, most: int
+) -> None:
+    handed: list[int] = []
+    hand_run = Sending.hand_run
+
+    def noted(sending: Sending, queue: Any, consumer: Any, run: MessageRun) -> int:
+        handed.append(run.count)
+        return hand_run(sending, queue, consumer, run)
+
+    monkeypatch.setattr(Sending, "hand_run", noted)
+    world = World()
+    client = world.client()
+    sender = client.sender("q")
+    for count in (1, 2, 200):  # the first ones are learnt from
+        client.post_all(sender, *[Message(bytes(body_bytes), durable=False)] * count)
+    links = [client.receiver("q", f"c{number}") for number in range(consumers)]
+    for link in links:
+        link.grant(400)
+    world.settle()
+    assert max(handed) == most
+    assert sum(len(client.bodies(link)) for link in links) == 203
 
 
 def lines_to_serve(count: int) -> int:
