@@ -5,16 +5,21 @@ group whose consumer is busy) would hold up all behind it, so it is put *aside*,
 it is for (`choosing`). Here is where it is kept: in one order, by priority and place, as sorted blocks of bounded size.
 So what comes in order is appended, and everything else costs a search and a move within one block, however many there
 are; and whoever has looked as far as some place can go on from there, whatever came and went meanwhile.
+
+What came together and is for one consumer alone may stay together here (`Retained.runs`). Nobody but that consumer need
+know: whoever looks at what is aside, or at what is retained for one, finds single messages, laid out before.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from acquit.broker.message import ASIDE, Message
+from acquit.broker.message_run import MessageRun
 
 _BLOCK: Final = 1_024
 FIRST: Final = 0
@@ -34,21 +39,67 @@ def rank_of(priority: int, sequence: int) -> int:
     return (_PRIORITY_MAX - priority << 64) | sequence
 
 
+class RunKeeper(Protocol):
+    """Keeper of messages of groups for one consumer alone: `groups.Retained`."""
+
+    runs: deque[MessageRun]
+
+    def add(self, group: str, message: Message) -> None:
+        """Keep a message of this group."""
+        ...
+
+
 class Aside:
     """The messages of one queue that are set aside, in order."""
 
-    __slots__ = ("_blocks", "_count")
+    __slots__ = ("_blocks", "_count", "_retaining")
 
     def __init__(self) -> None:
         self._blocks: list[list[Message]] = []  # none of them is empty
         self._count = 0
+        self._retaining: dict[RunKeeper, None] = {}  # those that have runs
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Message]:
+        self.lay_out()
         for block in self._blocks:
             yield from block
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    def retain(self, retained: RunKeeper, run: MessageRun) -> None:
+        """Put messages aside that came together, for one consumer alone, behind all that it has in runs."""
+        self._count += run.count
+        self._retaining[retained] = None
+        retained.runs.append(run)
+
+    def take_run(self, retained: RunKeeper, limit: int) -> MessageRun:
+        """Take back the first that are retained in a run, at most `limit`."""
+        run = retained.runs[0]
+        if run.count > limit:
+            run = run.split(limit)
+        else:
+            retained.runs.popleft()
+            if not retained.runs:
+                del self._retaining[retained]
+        self._count -= run.count
+        return run
+
+    def lay_out(self, retained: RunKeeper | None = None) -> None:
+        """Let what is retained in runs, of all or of one, be single messages."""
+        for one in list(self._retaining) if retained is None else [retained]:
+            del self._retaining[one]
+            runs, one.runs = one.runs, deque()
+            for run in runs:
+                self._count -= run.count
+                groups = run.shape.groups(run.payloads)
+                for message, group in zip(run.each(), groups, strict=True):
+                    self.add(message)
+                    one.add(group.decode(), message)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     def add(self, message: Message) -> None:
         """Put a message aside that is not there."""
@@ -94,6 +145,7 @@ class Aside:
         return BEYOND if message is None else rank(message)
 
     def _since(self, place: int) -> Iterator[Message]:
+        self.lay_out()
         at = self._block_at(place)
         if at == len(self._blocks):
             return
@@ -111,4 +163,4 @@ def _last_rank(block: list[Message]) -> int:
     return rank(block[-1])
 
 
-__all__ = ["BEYOND", "FIRST", "Aside", "rank", "rank_of"]
+__all__ = ["BEYOND", "FIRST", "Aside", "RunKeeper", "rank", "rank_of"]

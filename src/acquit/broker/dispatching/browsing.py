@@ -9,10 +9,12 @@ of the line when they are the most of it.
 from __future__ import annotations
 
 from collections import deque
+from heapq import merge
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching import tags
+from acquit.broker.dispatching.aside import rank
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.message import DISPATCHED, Message
 from acquit.broker.queue import NodeState
@@ -95,7 +97,7 @@ class Browser(Actor):
         self.started = True
         queue, chosen = self.queue, None if self.portion is None else self.portion.has
         aside = [message for message in queue.aside if chosen is None or chosen(message.sequence)]
-        self._there = chain(queue.backlog.remembered(chosen), aside)
+        self._there = merge(queue.backlog.remembered(chosen), aside, key=rank)
         self._missed = {message.sequence: message for message in acquired}
         self._missed.update(queue.scheduled)
 

@@ -19,7 +19,8 @@ A group goes to the consumer it is bound to; while that one has no room, its mes
 are *retained* for it.
 
 What came together (`broker.message_run`) is placed together as far as each message is for one consumer alone, whatever
-the turn: the one that its group is bound to, or the only one whose selector takes its application properties.
+the turn: the one that its group is bound to, or the only one whose selector takes its application properties. What the
+former has no room for is retained for it as a run.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
 from acquit.broker.dispatching.consumers import AHEAD_MAX
 from acquit.broker.dispatching.groups import Groups
 from acquit.broker.dispatching.passes import SHARE_MAX, Pass
+from acquit.broker.dispatching.sending import ADDED_BYTES_MAX
 from acquit.broker.dispatching.succession import notice_size, specialise
 from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
 from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
@@ -43,8 +45,10 @@ if TYPE_CHECKING:
     from acquit.broker.dispatching.consumers import Consumer, Interest
     from acquit.broker.dispatching.sending import Sending
     from acquit.broker.life import Life
+    from acquit.broker.message_run import MessageRun
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.expiry import Expiry
+    from acquit.protocol.session_base import SessionBase
 
 STEPS_TURN_MAX: Final = 4_096
 """Steps of LIKE after which a turn on one queue judges no further message (`selector.like`)."""
@@ -169,33 +173,53 @@ class Choosing:
         grouped = run.grouped
         if not all(interest.takes_all if grouped else interest.by_properties for interest in queue.interests):
             return False
+        pass_.send()  # so that rooms are what they are
         payloads = run.payloads[: _RUN_LOOK * self.looks]
         keys = run.shape.groups(payloads) if grouped else run.shape.properties(payloads)
         shares: dict[Consumer, list[int]] = {}
-        known: dict[bytes, list[int]] = {}  # the same, by their keys
-        count, last = len(keys), rank_of(run.priority, run.sequences[-1])
+        rooms: dict[Consumer, int] = {}
+        known: dict[bytes, list[int]] = {}  # shares by their keys
+        count = len(keys)
         for place, key in enumerate(keys):
             share = known.get(key)
             if share is None:
                 consumer = self._whose_group(queue, key) if grouped else self._whose(queue, pass_, key)
-                if consumer is None or self._has_aside(queue, consumer, last) or not pass_.takes_run(consumer, run):
+                room = None if consumer is None else self._room(queue, pass_, consumer, run)
+                if consumer is None or room is None:
                     count = place
                     break
+                rooms[consumer] = room
                 share = known[key] = shares.setdefault(consumer, [])
             share.append(place)
-        for consumer, share in shares.items():
-            if len(share) > consumer.left:
-                count = min(count, share[consumer.left])
-        if not count or not pass_.have_room(shares):
+        if not grouped:  # who has no more room is given no more
+            count = min([count, *(share[rooms[one]] for one, share in shares.items() if len(share) > rooms[one])])
+        if not count or not have_room(shares, rooms):
             return False
         run = queue.backlog.take_run(count)
         for share in shares.values():
             del share[bisect_left(share, run.count) :]
-        given = [(share[-1], consumer) for consumer, share in shares.items() if share]
+        given = [(share[: rooms[one]][-1], one) for one, share in shares.items() if share and rooms[one]]
+        parts = {one: run.part(share) for one, share in shares.items() if share}
         for _, consumer in sorted(given, key=itemgetter(0)):
-            pass_.give_run(consumer, run.part(shares[consumer]))
+            part = parts.pop(consumer) if len(shares[consumer]) <= rooms[consumer] else parts[consumer]
+            pass_.give_run(consumer, part if consumer not in parts else part.split(rooms[consumer]))
+        for consumer, part in parts.items():
+            queue.aside.retain(consumer.retained, part)
+            queue.owing[consumer] = None
         self.looks -= -(-run.count // _RUN_LOOK)
         return True
+
+    def _room(self, queue: Queue, pass_: Pass, consumer: Consumer, run: MessageRun) -> int | None:
+        """Return how many of these messages, which are for this consumer, it can be given; what it has no room for of
+        groups is retained for it. None where they must be looked at one by one."""
+        interest, waits = consumer.interest, run.grouped and bool(consumer.retained.runs)
+        if interest is None or (interest.first() if waits else self._first(consumer)) is not None:
+            return None
+        if _unseen(queue, interest, last_rank(run)) or consumer.body_bytes_max < run.size_max + ADDED_BYTES_MAX:
+            return None
+        if waits or not pass_.seat(consumer):
+            return 0 if run.grouped else None
+        return consumer.left if self._sending.takes_run(consumer, run, consumer.left) else None
 
     def _whose(self, queue: Queue, pass_: Pass, properties: bytes) -> Consumer | None:
         """Return the consumer that what has these application properties is for; None where it is for nobody now, or
@@ -215,11 +239,6 @@ class Choosing:
         if len(accepting) != 1 or accepting[0].members != 1 or self.looks <= 0:
             return None
         return pass_.fronts.get(accepting[0])
-
-    def _has_aside(self, queue: Queue, consumer: Consumer, place: int) -> bool:
-        """Return True if something is aside for a consumer, or may be, before `place`: that goes first."""
-        interest = consumer.interest
-        return interest is None or self._first(consumer) is not None or _unseen(queue, interest, place)
 
     @staticmethod
     def _whose_group(queue: Queue, group: bytes) -> Consumer | None:
@@ -359,7 +378,7 @@ class Choosing:
         for consumer in list(queue.owing):  # of what is left, others can be given nothing now
             if not pass_.over and pass_.seat(consumer):
                 self._aside_for(queue, pass_, consumer, limit)
-            if consumer.retained.first() is None:
+            if consumer.retained.is_empty:
                 queue.owing.pop(consumer, None)
 
     def _aside_in_turn(self, queue: Queue, pass_: Pass, limit: int) -> None:
@@ -385,6 +404,10 @@ class Choosing:
         interest = consumer.interest
         assert interest is not None
         in_front = pass_.fronts.get(interest) is consumer
+        if consumer.retained.runs:
+            self._runs_for(queue, pass_, consumer, limit)
+            if consumer.retained.runs or pass_.over or (in_front and pass_.fronts.get(interest) is not consumer):
+                return
         while consumer.left > 0 and (message := self._first(consumer)) is not None and rank(message) < limit:
             if _unseen(queue, interest, rank(message)):
                 return  # only of what is aside for it alone can this be true
@@ -412,6 +435,23 @@ class Choosing:
             self._give(queue, pass_, consumer, message, group)
             if pass_.over or (in_front and pass_.fronts.get(interest) is not consumer):
                 return
+
+    def _runs_for(self, queue: Queue, pass_: Pass, consumer: Consumer, limit: int) -> None:
+        """Give a consumer what is retained for it in runs, while it has room. Where something else stands before the
+        end of one of them, or they cannot be sent together, let them be single messages."""
+        interest, aside, retained = consumer.interest, queue.aside, consumer.retained
+        assert interest is not None
+        pass_.send()
+        while retained.runs and consumer.left > 0 and not pass_.over:
+            run = retained.runs[0]
+            last = last_rank(run)
+            before = (first := interest.first()) is not None and rank(first) < last
+            before = before or last >= limit or _unseen(queue, interest, last)
+            count = min(consumer.left, run.count)
+            if before or queue.blocked_groups or not self._sending.takes_run(consumer, run, count):
+                aside.lay_out(retained)
+                return
+            pass_.give_run(consumer, aside.take_run(retained, count))
 
     def _still_for(self, queue: Queue, pass_: Pass, consumer: Consumer, message: Message, group: str | None) -> bool:
         """Return True if a message is still for the consumer that it is aside for: it may even have been away, and be
@@ -584,6 +624,20 @@ class _Judged:
 def _unseen(queue: Queue, interest: Interest, place: int) -> bool:
     """Return True if something stands before `place` that the interest has not looked at: that goes first."""
     return interest.looked <= place and queue.aside.first_rank(interest.looked) < place
+
+
+def have_room(shares: dict[Consumer, list[int]], rooms: dict[Consumer, int]) -> bool:
+    """Return True if sessions have room for what all of these consumers are to be given."""
+    left: dict[SessionBase, int] = {}
+    for consumer, share in shares.items():
+        session = consumer.link.session
+        left[session] = left.get(session, session.room) - min(len(share), rooms[consumer])
+    return min(left.values()) >= 0
+
+
+def last_rank(run: MessageRun) -> int:
+    """Return the rank of the last message of a run."""
+    return rank_of(run.priority, run.sequences[-1])
 
 
 def barrier_of(queue: Queue) -> int:

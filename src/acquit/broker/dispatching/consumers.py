@@ -412,7 +412,7 @@ class Consumer(Actor):
         """Interest of those who would take the same; None while another consumer is served in its place."""
         self.in_line = False
         """True while it waits in its interest's line."""
-        self.retained = Retained()
+        self.retained = Retained(queue.aside)
         """Messages that are set aside for it alone."""
         self.left = 0
         """Messages that it can still be given in this pass."""

@@ -15,12 +15,16 @@ Where the address says so, a message that waits for another attempt holds back t
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heappop, heappush
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from zlib import crc32
 
-from acquit.broker.dispatching.aside import rank
+from acquit.broker.dispatching.aside import Aside, rank
 from acquit.broker.message import ASIDE, Message
+
+if TYPE_CHECKING:
+    from acquit.broker.message_run import MessageRun
 
 GROUPS_MAX: Final = 65_536
 """Groups of one queue that are bound one by one."""
@@ -43,12 +47,16 @@ Key = str | int
 class Retained:
     """Messages that are set aside for one consumer alone, as their groups are bound to it: each group's in order.
 
-    Some may be gone. To take out what there is of one group costs nothing for the others.
+    Some may be gone. To take out what there is of one group costs nothing for the others. What came together may be
+    in `runs`, until somebody asks for more than those.
     """
 
-    __slots__ = ("_firsts", "_groups", "_sequences", "_swept_at")
+    __slots__ = ("_aside", "_firsts", "_groups", "_sequences", "_swept_at", "runs")
 
-    def __init__(self) -> None:
+    def __init__(self, aside: Aside) -> None:
+        self._aside = aside
+        self.runs: deque[MessageRun] = deque()
+        """Messages that came together, in order. `Aside` puts them here and takes them."""
         self._groups: dict[str, list[tuple[int, Message]]] = {}  # a heap for each; none of them is empty
         self._firsts: list[tuple[int, str]] = []  # a heap of where groups begin; some have gone, or begin elsewhere
         self._sequences: set[int] = set()  # of all messages in the heaps
@@ -60,6 +68,7 @@ class Retained:
 
     def add(self, group: str, message: Message) -> None:
         """Retain a message of this group. Nothing happens where it is retained already."""
+        self._lay_out()
         if message.sequence in self._sequences:
             return
         if len(self._sequences) >= self._swept_at:
@@ -71,8 +80,14 @@ class Retained:
         if heap[0][0] == place:
             heappush(self._firsts, (place, group))
 
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing that is still aside."""
+        return not self.runs and self.first() is None
+
     def first(self) -> Message | None:
         """Return the first one that is still aside; None for none."""
+        self._lay_out()
         firsts = self._firsts
         while firsts:
             place, group = firsts[0]
@@ -98,6 +113,7 @@ class Retained:
     def take_behind(self, last: Message, group: str) -> list[Message] | None:
         """Strike off all of a group, whose last message is on its way, and return them. None, and nothing is struck
         off, where some were posted before that one, or there are more than `HANDED_OVER_MAX`."""
+        self._lay_out()
         heap = self._groups.get(group, ())
         if len(heap) > HANDED_OVER_MAX:
             return None
@@ -112,11 +128,16 @@ class Retained:
 
     def take_all(self) -> list[Message]:
         """Strike off all there are, and return them."""
+        self._lay_out()
         messages = [message for heap in self._groups.values() for _, message in heap]
         self._groups.clear()
         self._firsts.clear()
         self._sequences.clear()
         return messages
+
+    def _lay_out(self) -> None:
+        if self.runs:
+            self._aside.lay_out(self)
 
     def _sweep(self) -> None:
         """Strike off all that are gone."""

@@ -158,9 +158,10 @@ class Pass:
         self._end_turn(consumer)
 
     def give_run(self, consumer: Consumer, run: MessageRun) -> None:
-        """Messages that came together, and can be sent together, for one that has room for all."""
+        """Messages that came together, and can be sent together, for one that has room for all, now that what was given
+        before is sent."""
         sending = self._sending
-        self.send()
+        assert not self._unsent
         sending.hand_run(self._queue, consumer, run)
         self.batches.setdefault(consumer, [])
         self._handed = True
@@ -169,19 +170,6 @@ class Pass:
         consumer.left -= run.count
         self._see_room(consumer)
         self._end_turn(consumer)
-
-    def takes_run(self, consumer: Consumer, run: MessageRun) -> bool:
-        """Return True if a consumer can be given of these messages what it has room for; it is in the pass then."""
-        return self.seat(consumer) and self._sending.takes_run(consumer, run, consumer.left)
-
-    @staticmethod
-    def have_room(shares: dict[Consumer, list[int]]) -> bool:
-        """Return True if sessions have room for what all of these consumers are to be given."""
-        rooms: dict[SessionBase, int] = {}
-        for consumer, share in shares.items():
-            session = consumer.link.session
-            rooms[session] = rooms.get(session, session.room) - min(len(share), consumer.left)
-        return min(rooms.values()) >= 0
 
     def _see_room(self, consumer: Consumer) -> None:
         """See what room there is behind what one was sent."""

@@ -43,7 +43,7 @@ _TOLD_FLAGS: Final = DURABLE | DISPATCHED | TOLD_DURABLE
 _TAG_BYTES: Final = 4
 _GROUP: Final = 2
 """Messages that are sent as a group, at the least."""
-_ADDED_BYTES_MAX: Final = 128
+ADDED_BYTES_MAX: Final = 128
 """Octets of our header and our annotations, at most."""
 _HEADERS_MAX: Final = 4_096
 FRAME_HEAD_MAX: Final = 128
@@ -187,7 +187,7 @@ class Sending:
             not consumer.presettled
             and consumer.resumable is None
             and not consumer.queue.policy.lock_duration_ms
-            and consumer.link.may_send_together(count, _TAG_BYTES, run.size_max + _ADDED_BYTES_MAX)
+            and consumer.link.may_send_together(count, _TAG_BYTES, run.size_max + ADDED_BYTES_MAX)
         )
 
     def hand_run(self, queue: Queue, consumer: Consumer, run: MessageRun) -> int:
@@ -322,4 +322,4 @@ def current_header(message: Message, ttl_ms: int | None) -> bytes:
     return transfer_header(message.told_durable, message.priority, not flags & DISPATCHED, message.attempt, ttl_ms)
 
 
-__all__ = ["FRAME_HEAD_MAX", "Sending", "current_header"]
+__all__ = ["ADDED_BYTES_MAX", "FRAME_HEAD_MAX", "Sending", "current_header"]

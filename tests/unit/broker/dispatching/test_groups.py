@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import ClassVar
+from itertools import chain
+from typing import Any, ClassVar
 
 import pytest
 
 from acquit.broker.dispatching import choosing, passes
 from acquit.broker.dispatching import consumers as consumers_module
 from acquit.broker.dispatching import groups as groups_module
+from acquit.broker.dispatching.aside import Aside
 from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.groups import CLOSING, Groups, Retained
 from acquit.broker.message import ASIDE
 from acquit.broker.message import Message as QueuedMessage
+from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressPolicy, AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.queue import NodeState
@@ -22,7 +25,7 @@ from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
-from tests.support.broker_world import Client, World
+from tests.support.broker_world import Client, World, runs_in
 from tests.unit.broker.dispatching.test_choosing import Walk, number_of
 from tests.unit.broker.links.test_termini import resume_from
 
@@ -456,7 +459,7 @@ def set_aside(sequence: int) -> QueuedMessage:
 
 def test_what_is_retained_is_found_in_order_and_by_group() -> None:
     chance = random.Random(1)
-    retained, model = Retained(), dict[int, QueuedMessage]()
+    retained, model = Retained(Aside()), dict[int, QueuedMessage]()
     group_of: dict[int, str] = {}
     for step in range(20_000):
         sequence = step + chance.choice((0, 50_000))  # some come before what is there
@@ -498,7 +501,7 @@ def test_what_is_retained_is_found_in_order_and_by_group() -> None:
 
 def test_groups_that_come_and_go_leave_nothing_behind() -> None:
     """One message that is never handed out is before all the others."""
-    retained = Retained()
+    retained = Retained(Aside())
     for sequence in range(10_000):
         message = set_aside(sequence)
         retained.add(f"{sequence}", message)
@@ -508,7 +511,7 @@ def test_groups_that_come_and_go_leave_nothing_behind() -> None:
 
 
 def test_of_what_is_gone_behind_one_that_stays_little_is_kept() -> None:
-    retained = Retained()
+    retained = Retained(Aside())
     for sequence in range(10_000):
         message = set_aside(sequence)
         retained.add("a", message)
@@ -630,13 +633,24 @@ class GroupWalk(Walk):
         self.eligible: dict[int, list[ReceivingLink]] = {}
         """Those for whom a message was when it was given."""
         self.faults: list[str] = []
+        self.runs = 0
+        """Runs that were given."""
         give = passes.Pass.give
 
         def noted(pass_: passes.Pass, consumer: Consumer, message: QueuedMessage) -> None:
-            self.given(consumer.link_name, message)
+            self.given(consumer.link_name, number_of(message), came_back=message.came_back)
             give(pass_, consumer, message)
 
         monkeypatch.setattr(passes.Pass, "give", noted)
+        give_run = passes.Pass.give_run
+
+        def noted_run(pass_: passes.Pass, consumer: Consumer, run: MessageRun) -> None:
+            self.runs += 1
+            for sequence in run.sequences:
+                self.given(consumer.link_name, sequence - 1, came_back=False)
+            give_run(pass_, consumer, run)
+
+        monkeypatch.setattr(passes.Pass, "give_run", noted_run)
 
     def group(self) -> tuple[str | None, int | None]:
         group = self.random.choice((None, *self.names_of_groups))
@@ -644,9 +658,8 @@ class GroupWalk(Walk):
         self.groups[self.posted] = group, closes
         return group, CLOSING if closes else None
 
-    def given(self, name: str, message: QueuedMessage) -> None:
+    def given(self, name: str, number: int, *, came_back: bool) -> None:
         """A message is given to the link of this name."""
-        number = number_of(message)
         link = next(link for link in self.links if link.name == name)
         group, closes = self.groups[number]
         if self.kind == "buckets":  # what is new may be bound already, and closing may free nothing
@@ -654,7 +667,7 @@ class GroupWalk(Walk):
         self.eligible[number] = [one for one in self.links if self.is_for(one, number)]
         if link not in self.eligible[number]:
             self.faults.append(f"{number} of {group} is not for {name}")
-        for other in map(number_of, self.available()):
+        for other in self.numbers():
             if self.rank(other) < self.rank(number) and self.is_for(link, other):
                 self.faults.append(f"{name} gets {number} before {other}")
         if group is None:
@@ -664,13 +677,25 @@ class GroupWalk(Walk):
         elif self.kind == "buckets" or group not in self.bound():
             self.owners.pop(group, None)
         else:  # it came back, or something waits that was posted before
-            older = [one for one in map(number_of, self.available()) if one < number and self.groups[one][0] == group]
-            if not (message.came_back or older):
+            older = [one for one in self.numbers() if one < number and self.groups[one][0] == group]
+            if not (came_back or older):
                 self.faults.append(f"{number} does not free {group}")
         if self.kind == "buckets":
             bound = self.bound()
             assert self.owners.items() <= bound.items()
             self.owners = bound
+
+    def numbers(self) -> list[int]:
+        """The messages that are available; those in runs stay there."""
+        waiting = runs_in(self.queue.backlog)
+        waiting += [run for consumer in self.queue.consumers for run in consumer.retained.runs]
+        if not waiting:
+            return [number_of(message) for message in self.available()]
+        there = [sequence for run in waiting for sequence in run.sequences]
+        there += [one.sequence for lane in self.queue.backlog._lanes for one in single_in(lane)]
+        there += [one.sequence for block in self.queue.aside._blocks for one in block]
+        assert len(there) == self.queue.available
+        return [sequence - 1 for sequence in there]
 
     def bound(self) -> dict[str, ReceivingLink]:
         """The link that each group is bound to, as the queue says."""
@@ -708,7 +733,7 @@ class GroupWalk(Walk):
         operation = self.operate()
         self.output = self.output_since(before)
         assert not self.faults, self.faults
-        waiting = [number_of(message) for message in self.available()]
+        waiting = self.numbers()
         for link in self.links:
             new = [int(body) for body in self.client.bodies(link)[before.get(link, 0) :]]  # type: ignore[call-overload]
             # Where it is paged, one that is new has to read first; where it is narrow, higher ones have no window; with
@@ -721,6 +746,74 @@ class GroupWalk(Walk):
             for number in waiting:
                 if self.is_for(link, number):
                     assert link.credit == 0 or self.full(link), (link.name, number)
+
+
+class AlikeWalk(GroupWalk):
+    """What is posted is alike, and comes in runs: nothing but its group tells one from the other."""
+
+    def post(self) -> None:
+        messages = []
+        grouped = self.random.random() < 0.9
+        for _ in range(self.random.choice((2, 40, 40))):
+            group = self.random.choice(self.names_of_groups) if grouped else None
+            self.groups[self.posted] = group, False
+            self.facts[self.posted] = {"n": 1, "colour": "red", "p": 4}
+            self.sizes[self.posted] = 8
+            messages.append(Message(b"%08d" % self.posted, durable=False, group_id=group))
+            self.posted += 1
+        self.client.post_all(self.sender, *messages)
+
+    def matches(self, selector: str | None, number: int) -> bool:
+        return True
+
+    def attach(self) -> None:
+        self.SELECTORS = (None,)
+        super().attach()
+
+    def detach(self) -> None:
+        if self.random.random() < 0.3:
+            super().detach()
+
+    def operations(self) -> tuple[Callable[[], None], ...]:
+        often = [self.post, self.grant_many, self.accept]
+        return (*super().operations(), *often * 4, self.attach)
+
+    def grant_many(self) -> None:
+        for link in self.random.sample(list(self.links), (len(self.links) + 1) // 2):
+            link.grant(self.random.choice((5, 20, 60)))
+
+    def accept(self) -> None:
+        for link in self.links:
+            link.session.settle_all(self.client.held(link), ACCEPTED)
+
+
+def single_in(lane: Any) -> list[QueuedMessage]:
+    """The messages of a lane that wait and are in no run."""
+    lists = [part for part in lane.parts if isinstance(part, list)]
+    laid_out = [part.laid_out for part in lane.parts if not isinstance(part, list) and part.laid_out is not None]
+    returned = [one for _, one in lane.returned]
+    there = chain(lane.line, *lane.blocks, lane.tail, returned, *lists, *laid_out)  # none of them is parked
+    return [one for one in there if one.state is NodeState.AVAILABLE]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [("volatile", 40), ("delayed", 40), ("bounded", 4), ("buckets", 40), ("narrow", 40), ("at once", 20)],
+)
+@pytest.mark.parametrize("small", [False, True])
+def test_a_random_walk_keeps_to_the_order_of_groups_in_runs(
+    kind: str, least: int, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = 0
+    for seed in range(8):
+        with monkeypatch.context() as patch:
+            walk = AlikeWalk(seed, kind, patch, small=small)
+            for _ in range(80):
+                walk.step()
+            walk.world.check_journal()
+            runs += walk.runs
+    assert runs >= least
 
 
 KINDS = ["volatile", "durable", "delayed", "buckets", "paged", "bounded", "alike", "narrow", "at once"]
