@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 from zlib import crc32
 
@@ -81,21 +82,17 @@ class Recorder:
         metas: Sequence[bytes],
         time_us: int,
         actor: int,
-    ) -> list[tuple[Position, int]]:
-        """`posted` of durable messages that enter one queue together, up to the first for which there is no room."""
-        noted: list[tuple[Position, int]] = []
-        append = self.journal.append
+    ) -> tuple[list[Position], list[int]]:
+        """`posted` of durable messages that enter one queue together, up to the first for which there is no room: their
+        positions, and their fingerprints."""
         if self.journal.full:
-            return noted
-        for sequence, payload, meta in zip(sequences, payloads, metas, strict=True):
-            crc = crc32(payload)
-            fingerprint = len(payload) << 32 | crc
-            event = pack_event(sequence, 0, time_us, fingerprint, queue, actor, _POSTED, DURABLE, 0, 0)
-            try:
-                noted.append((append(_POSTING, event, meta, payload, crc), fingerprint))
-            except StoreFull:
-                break
-        return noted
+            return [], []
+        crcs = list(map(crc32, payloads))
+        fingerprints = [len(payload) << 32 | crc for payload, crc in zip(payloads, crcs, strict=True)]
+        said = (repeat(value) for value in (queue, actor, _POSTED, DURABLE, 0, 0))
+        events = map(pack_event, sequences, repeat(0), repeat(time_us), fingerprints, *said)
+        positions = self.journal.append_together(_POSTING, events, metas, payloads, crcs)
+        return positions, fingerprints[: len(positions)]
 
     def copies(self, events: list[bytes]) -> None:
         """More queues that messages posted in this turn entered: packed POSTED events flagged COPY, whose `origin` is

@@ -4,7 +4,7 @@ The journal is one endless sequence of *records*. A record is appended on the ev
 *batch*, written and synced as a whole by a worker thread, and only then may anybody be told that what it says is so.
 Several threads meet here, and each may use only its own verbs::
 
-    event loop      append  take_batch  complete  leave  take_chore  complete_chore     (never block)
+    event loop      append  append_together  take_batch  complete  leave  take_chore  complete_chore  (never block)
     batch thread    batch.write_and_sync()                                             (one at a time, in order)
     chore thread    chore.run()                                                        (one at a time; may be slow)
     any thread      read                                                               (blocks on the disk)
@@ -25,7 +25,7 @@ kept apart so that it is checksummed once and handed on without copying.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, NewType, Protocol
 
 Position = NewType("Position", int)
@@ -254,6 +254,18 @@ class Journal(Protocol):
         Raises StoreFull when even the reserve is used up. After an I/O error it takes everything, and nothing of it is
         ever written: whoever writes the next batch hears of that, and this side is never stopped halfway.
         """
+        ...
+
+    def append_together(
+        self,
+        kind: int,
+        events: Iterable[bytes],
+        metas: Sequence[bytes],
+        payloads: Sequence[bytes],
+        payload_crcs: Iterable[int],
+    ) -> list[Position]:
+        """`append` for many, which are EVENTFUL and of version 1, up to the first for which there is no room: the
+        positions of those that were added. Raises ValueError, with nothing changed, where one of them lacks a part."""
         ...
 
     def take_batch(self) -> Batch | None:

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain, repeat
+from operator import add
+from typing import Final, cast
 from zlib import crc32
 
 from acquit.errors import StoreFailed, StoreFull
@@ -32,7 +35,7 @@ from acquit.store.interface import (
     SegmentInfo,
 )
 from acquit.store.options import MIB, JournalOptions
-from acquit.store.record import BATCH_HEAD_BYTES, StoreKind, pack_crc, pack_head, padding
+from acquit.store.record import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, StoreKind, pack_crc, pack_head, padding
 from acquit.store.reserve import Reserve, which
 from acquit.store.segment import encode_left
 from acquit.store.writer import SegmentWriter, WriteBatch
@@ -106,6 +109,28 @@ class SegmentedJournal:
         self._next = Position(following)
         self._records += 1
         return position
+
+    def append_together(
+        self,
+        kind: int,
+        events: Iterable[bytes],
+        metas: Sequence[bytes],
+        payloads: Sequence[bytes],
+        payload_crcs: Iterable[int],
+    ) -> list[Position]:
+        """Append a column at a time: what would be a dozen steps for each record are a dozen for all."""
+        metas_bytes, payloads_bytes = list(map(len, metas)), list(map(len, payloads))
+        sizes = [RECORD_HEAD_BYTES + meta + payload for meta, payload in zip(metas_bytes, payloads_bytes, strict=True)]
+        positions = list(accumulate(sizes, initial=int(self._next)))
+        count = bisect_right(positions, self._limit, 1) - 1  # as many as end within the room: the first is never behind
+        packed = map(pack_head, payloads_bytes[:count], metas_bytes, repeat(kind), repeat(1), repeat(EVENTFUL), events)
+        heads = list(map(add, packed, metas))
+        crcs = map(pack_crc, map(crc32, heads, payload_crcs))
+        parts = list(chain.from_iterable(zip(crcs, heads, payloads[:count], strict=True)))
+        self._parts += parts
+        self._next = Position(positions[count])
+        self._records += count
+        return cast("list[Position]", positions[:count])
 
     @property
     def synced(self) -> Position:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
 
@@ -77,7 +77,8 @@ def test_postings_together_are_those_one_by_one(raw: Written, recorder: Recorder
         apart.posted(7 + at, 1, payload, meta, 500, actor=3)
         for at, (payload, meta) in enumerate(zip(payloads, metas, strict=True))
     ]
-    assert recorder.posted_together(range(7, 10), 1, payloads, metas, 500, 3) == expected
+    positions, marks = recorder.posted_together(range(7, 10), 1, payloads, metas, 500, 3)
+    assert list(zip(positions, marks, strict=True)) == expected
     flush(apart)
     flush(recorder)
     for position, _ in expected:
@@ -88,19 +89,18 @@ def test_postings_together_are_those_one_by_one(raw: Written, recorder: Recorder
 def test_postings_together_end_where_there_is_no_room(
     raw: Written, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = raw.journal.append
+    together = raw.journal.append_together
 
-    def twice(*arguments: Any) -> Position:
-        if len(noted) == 2:
-            raise StoreFull("no room")
-        noted.append(append(*arguments))
-        return noted[-1]
+    def first_two(
+        kind: int, events: Iterable[bytes], metas: list[bytes], payloads: list[bytes], crcs: list[int]
+    ) -> list[Position]:
+        return together(kind, events, metas[:2], payloads[:2], crcs)
 
-    noted: list[Position] = []
-    monkeypatch.setattr(raw.journal, "append", twice)
-    recorded_at = recorder.posted_together(range(3), 1, [b"x"] * 3, [META] * 3, 500, 0)
-    assert [position for position, _ in recorded_at] == noted
-    assert len(noted) == 2
+    monkeypatch.setattr(raw.journal, "append_together", first_two)
+    positions, marks = recorder.posted_together(range(3), 1, [b"x", b"yy", b"z"], [META] * 3, 500, 0)
+    assert marks == [fingerprint(b"x"), fingerprint(b"yy")]
+    flush(recorder)
+    assert [raw.journal.read(position).payload for position in positions] == [b"x", b"yy"]
 
 
 def test_transitions_of_a_turn_are_one_record_behind_the_postings(raw: Written, recorder: Recorder) -> None:
@@ -198,7 +198,7 @@ def test_when_the_disk_is_full_only_what_is_essential_is_posted(raw: Written) ->
     recorder = Recorder(raw.journal, StateTable())
     with pytest.raises(StoreFull, match="no postings until there is room"):
         recorder.posted(1, 1, b"x", META, 500)
-    assert recorder.posted_together([1], 1, [b"x"], [META], 500, 0) == []
+    assert recorder.posted_together([1], 1, [b"x"], [META], 500, 0) == ([], [])
     recorder.posted(2, 1, b"x", META, 500, essential=True)
     recorder.transition(EventKind.DEAD_LETTERED, 1, 1, 9, 500, origin=2)
     flush(recorder)

@@ -7,13 +7,15 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull
 from acquit.store.disk import DiskFile, OpenMode
 from acquit.store.folder import EVENTS, PART
-from acquit.store.interface import EVENT_BYTES
+from acquit.store.interface import EVENT_BYTES, EVENTFUL
 from acquit.store.options import JournalOptions
 from acquit.store.record import BATCH_HEAD_BYTES
 from acquit.store.reserve import STEP_BYTES
@@ -55,6 +57,39 @@ def test_one_batch_is_in_flight_and_the_next_is_gathered_meanwhile(disk: FaultyD
     raw.sync()
     assert second < journal.synced
     assert journal.read(second).payload == b"two"
+
+
+def test_records_appended_together_are_those_one_by_one(disk: FaultyDisk) -> None:
+    raw, single = Raw(disk), Raw(FaultyDisk()).journal
+    journal = raw.journal
+    assert journal.append_together(5, [], [], [], []) == []
+    assert not journal.pending
+    payloads, metas = [b"one", b"", b"three"], [b"meta", b"", b"more meta"]
+    events = [bytes([at]) * EVENT_BYTES for at in range(3)]
+    expected = [
+        single.append(7, event, meta, payload, crc32(payload))
+        for event, meta, payload in zip(events, metas, payloads, strict=True)
+    ]
+    assert journal.append_together(7, events, metas, payloads, map(crc32, payloads)) == expected
+    assert (journal.end, journal.pending_bytes) == (single.end, single.pending_bytes)
+    behind = raw.append(b"behind")
+    raw.sync()
+    found = [journal.read(position) for position in [*expected, behind]]
+    assert [(one.kind, one.version, one.flags) for one in found[:3]] == [(7, 1, EVENTFUL)] * 3
+    assert [(one.event, one.meta, one.payload) for one in found[:3]] == list(zip(events, metas, payloads, strict=True))
+    assert found[3].payload == b"behind"
+
+
+@pytest.mark.parametrize("lacking", range(4))
+def test_records_that_lack_a_part_are_not_appended(disk: FaultyDisk, lacking: int) -> None:
+    raw = Raw(disk)
+    parts: list[list[Any]] = [[EVENT] * 2, [b""] * 2, [b""] * 2, [0] * 2]
+    parts[lacking].pop()
+    with pytest.raises(ValueError, match="argument"):
+        raw.journal.append_together(5, parts[0], parts[1], parts[2], parts[3])
+    assert (raw.journal.end, raw.journal.pending) == (BATCH_HEAD_BYTES, False)
+    raw.put(b"whole")
+    assert Raw(disk.after_kill()).replay.payloads == [b"whole"]
 
 
 def test_a_batch_is_announced_before_it_is_digested(disk: FaultyDisk) -> None:
@@ -333,6 +368,19 @@ class FaultyDiskWithRoom:
         after = disk.after_kill()
         after.capacity_bytes = None
         return after
+
+
+def test_nothing_is_appended_together_where_not_even_a_batch_has_room() -> None:
+    _, raw = crowded()
+    while not raw.journal.full:
+        raw.put(bytes(900))
+        raw.chores()
+    use_up(raw)
+    end = raw.journal.end
+    with pytest.raises(StoreFull):
+        raw.append(b"")
+    assert raw.journal.append_together(5, [EVENT] * 2, [b""] * 2, [b""] * 2, [0] * 2) == []
+    assert (raw.journal.end, raw.journal.pending) == (end, False)
 
 
 def test_service_resumes_when_there_is_room() -> None:

@@ -132,7 +132,9 @@ class Runs:
             ids, new = identified.ids, identified.new
             meta = template.meta_of_identified
             metas = [meta(address, payload, *ids[place]) for payload, place in zip(payloads, new, strict=True)]
-        noted = scribe.recorder.posted_together(sequences, queue.number, payloads, metas, time_us, actor)
+        positions, fingerprints = scribe.recorder.posted_together(
+            sequences, queue.number, payloads, metas, time_us, actor
+        )
         body, priority, now_ms = template.body, template.priority, time_us // 1000
         messages = [
             Message(
@@ -140,16 +142,15 @@ class Runs:
                 queue,
                 _PENDING,
                 body(payload, sequence, now_ms),
-                noted_as,
+                noted,
                 DURABLE,
                 priority,
                 time_us,
                 0,
                 position,
             )
-            for sequence, payload, (position, noted_as) in zip(sequences, payloads, noted, strict=False)
+            for sequence, payload, position, noted in zip(sequences, payloads, positions, fingerprints, strict=False)
         ]
-        positions = [position for position, _ in noted]
         life.live.update(zip(sequences, messages, strict=False))
         life.occupancy.entered_together(positions)
         if identified is None or not messages:

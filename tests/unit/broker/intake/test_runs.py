@@ -48,7 +48,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, kept: int) -> list[int]:
 
     def first_ones(
         recorder: Recorder, sequences: range, queue: int, payloads: list[bytes], metas: list[bytes], *said: int
-    ) -> list[tuple[Position, int]]:
+    ) -> tuple[list[Position], list[int]]:
         came.append(len(payloads))
         return together(recorder, sequences[:kept], queue, payloads[:kept], metas[:kept], *said)
 
