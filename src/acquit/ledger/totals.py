@@ -24,9 +24,13 @@ adding its own to the one before, name the segment in which a difference began.
 
 from __future__ import annotations
 
+import re
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
+from itertools import islice
 from operator import mul
 from struct import Struct
 from typing import Final
@@ -38,6 +42,19 @@ from acquit.ledger.fields import FieldReader
 HASH_MODULUS: Final = 1 << 128
 VERSION: Final = 1
 NEVER_US: Final = (1 << 63) - 1
+_MANY_BYTES: Final = 32 * EVENT.size
+"""Size of an array of events that is worth a look at its columns."""
+_ALIKE_MIN: Final = 8
+"""Events that stand side by side with others of their kind and queue, on average, to be counted by columns."""
+_KEY_AT: Final = (40, 32, 33, 34, 35)
+"""Places of the kind, and of the octets of the queue's number, in an event: together they are its key."""
+_KEY_BYTES: Final = len(_KEY_AT)
+_ALIKE: Final = re.compile(rb"(.{%d})\1*+" % _KEY_BYTES, re.DOTALL)
+"""Keys that are the same."""
+_WORDS: Final = EVENT.size // 8
+_TIME_WORD: Final = 2
+_FINGERPRINT_WORD: Final = 3
+"""Places of fields in an event, in words of 8 octets; its sequence is the first."""
 
 
 def message_hash(sequence: int, fingerprint: int) -> int:
@@ -106,7 +123,41 @@ class Totals:
         self.last_us = -NEVER_US
 
     def add_events(self, events: bytes) -> None:
-        """Count an array of events."""
+        """Count an array of events. Raises struct.error where its last one is not whole."""
+        if len(events) < _MANY_BYTES or len(events) % EVENT.size or not self._add_columns(events):
+            self._add_each(events)
+
+    def _add_columns(self, events: bytes) -> bool:
+        """Count many events by their columns: those of one kind and queue that stand side by side are counted together.
+        False, with nothing counted, where too few do for that to be cheaper than to count each."""
+        count = len(events) // EVENT.size
+        keys = bytearray(_KEY_BYTES * count)
+        for at, place in enumerate(_KEY_AT):
+            keys[at::_KEY_BYTES] = events[place :: EVENT.size]
+        runs_max = count // _ALIKE_MIN
+        runs = [match.span() for match in islice(_ALIKE.finditer(keys), runs_max + 1)]
+        if len(runs) > runs_max:
+            return False
+        words = array("Q", events)
+        if sys.byteorder == "big":
+            words.byteswap()
+        for begin, end in runs:
+            key = int.from_bytes(keys[begin : begin + _KEY_BYTES], "little")
+            row = self._rows.setdefault(key, [0, 0, 0])
+            row[0] += (end - begin) // _KEY_BYTES
+            if key & 0xFF < 32:
+                first, behind = begin // _KEY_BYTES * _WORDS, end // _KEY_BYTES * _WORDS
+                sequences = words[first:behind:_WORDS]
+                row[1] += sum(map(mul, sequences, words[first + _FINGERPRINT_WORD : behind : _WORDS]))
+                row[2] += sum(sequences)
+        times_us = sorted(array("q", words[_TIME_WORD::_WORDS].tobytes()))  # nearly sorted: quicker than two searches
+        self.first_us = min(self.first_us, times_us[0])
+        self.last_us = max(self.last_us, times_us[-1])
+        self.events += count
+        return True
+
+    def _add_each(self, events: bytes) -> None:
+        """Count an array of events one by one."""
         rows = self._rows
         first_us, last_us = self.first_us, self.last_us
         for sequence, _, time_us, fingerprint, queue, _, kind, _, _, _ in EVENT.iter_unpack(events):

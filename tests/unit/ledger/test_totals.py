@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from struct import Struct
+from struct import Struct, error
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from acquit.errors import StoreVersionUnsupported
@@ -14,6 +14,7 @@ from acquit.ledger.events import ENTERING, RETIRING, Event, EventKind, pack_even
 from acquit.ledger.totals import HASH_MODULUS, NEVER_US, QueueTotals, RowFlag, Summary, SummaryRow, Totals, message_hash
 
 U64 = st.integers(0, 2**64 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
 KINDS = st.sampled_from(list(EventKind))
 
 
@@ -38,6 +39,52 @@ def test_an_array_counts_as_its_events_do(rows: list[tuple[EventKind, int, int, 
         assert totals.entered_sum == entered % HASH_MODULUS
         retired = sum(message_hash(one.sequence, one.fingerprint) for one in mine if one.kind in RETIRING)
         assert totals.retired_sum == retired % HASH_MODULUS
+
+
+SIDE_BY_SIDE = st.tuples(KINDS, st.sampled_from([0, 1, 257, 2**32 - 1]), st.integers(1, 60), U64, U64, I64)
+"""Kind and queue of so many events, and from where their numbers count."""
+
+
+@given(st.lists(SIDE_BY_SIDE, max_size=8))
+@example([(EventKind.POSTED, 1, 31, 5, 7, 5)])
+@example([(EventKind.POSTED, 1, 32, 2**64 - 32, 2**64 - 32, 5), (EventKind.ACCEPTED, 1, 2, 5, 7, -1)])
+@example([(EventKind.POSTED, 10, 40, 5, 7, -5), (EventKind.POSTED, 10, 40, 5, 7, -(2**63))])
+@example([(EventKind.POSTED, 1, 1, 5, 7, 9), (EventKind.ACQUIRED, 1, 1, 5, 7, 8)] * 20)
+def test_events_side_by_side_count_as_each_does(runs: list[tuple[EventKind, int, int, int, int, int]]) -> None:
+    events = [
+        event(kind, (sequence + at) % 2**64, (mark + at * 3) % 2**64, queue, max(when - at, -(2**63)))
+        for kind, queue, count, sequence, mark, when in runs
+        for at in range(count)
+    ]
+    together, single = Totals(), Totals()
+    for totals in (together, single):  # they count to what was there
+        totals.add_event(EventKind.POSTED, 1, 9, 9, 0)
+    together.add_events(b"".join(pack_event(*one) for one in events))
+    for one in events:
+        single.add_event(one.kind, one.queue, one.sequence, one.fingerprint, one.time_us)
+    assert together.queues() == single.queues()
+    assert (together.events, together.first_us, together.last_us) == (single.events, single.first_us, single.last_us)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("alike", [1, 7, 8, 40])
+def test_only_events_that_stand_side_by_side_are_counted_by_columns(
+    monkeypatch: pytest.MonkeyPatch, alike: int
+) -> None:
+    one_by_one: list[bytes] = []
+    monkeypatch.setattr(Totals, "_add_each", lambda _, events: one_by_one.append(events))
+    kinds = [EventKind.POSTED, EventKind.ACQUIRED] * 16
+    events = b"".join(pack_event(*event(kind, 1)) * alike for kind in kinds)
+    Totals().add_events(events)
+    assert bool(one_by_one) is (alike < 8)
+
+
+@pytest.mark.parametrize("whole", [0, 2, 50])
+def test_half_an_event(whole: int) -> None:
+    totals = Totals()
+    with pytest.raises(error):
+        totals.add_events(bytes(48) * whole + bytes(40))
+    assert totals.events == 0
 
 
 @given(st.sampled_from([*ENTERING]), st.lists(st.tuples(U64, U64, st.integers(0, 99)), min_size=1, max_size=30))
