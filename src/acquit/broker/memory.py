@@ -90,11 +90,6 @@ class Memory:
 
     # -- accounts -----------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def cost(message: Message) -> int:
-        """Return the bytes that a message costs with its body in memory."""
-        return (message.fingerprint >> 32) + OVERHEAD_BYTES
-
     def enter(self, message: Message) -> None:
         """Count a message that is in a queue from now on."""
         self.bytes += OBJECT_BYTES
@@ -135,7 +130,7 @@ class Memory:
         self.object_bytes -= OBJECT_BYTES
 
     def leave_all(self, queue: QueueBase, messages: int, bodies: int, bodies_bytes: int) -> None:
-        """The same for so many messages, of which so many have bodies that cost (`cost`) so much."""
+        """The same for so many messages, of which so many have bodies, and cost `bodies_bytes` with these."""
         queue.memory_bytes -= bodies_bytes
         self.bytes -= bodies_bytes + (messages - bodies) * OBJECT_BYTES
         self.object_bytes -= messages * OBJECT_BYTES

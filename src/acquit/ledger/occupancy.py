@@ -40,6 +40,8 @@ class Occupancy:
         """The same of several, at these positions."""
         self.left: Final[Callable[[int], None]] = self._left.append
         """A live message had its record at this position until now."""
+        self.left_together: Final[Callable[[Iterable[int]], None]] = self._left.extend
+        """The same of several, at these positions."""
 
     def all_entered(self, positions: Sequence[int], segments: Sequence[SegmentInfo]) -> None:
         """Note many messages that have their records at these positions, some thousands of them, and count."""

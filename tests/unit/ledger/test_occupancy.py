@@ -32,6 +32,15 @@ def test_who_entered_and_has_not_left_is_counted() -> None:
     assert [account.occupants(segments(100, 200), number) for number in (1, 2)] == [0, 0]
 
 
+def test_several_enter_and_leave_together() -> None:
+    account = Occupancy()
+    account.entered_together([10, 20, 150])
+    account.left_together([20, 150])
+    assert [account.occupants(segments(100, 200), number) for number in (1, 2)] == [1, 1]
+    account.left_together([10])
+    assert account.occupants(segments(100, 200), 2) == 0
+
+
 def test_the_open_segment_is_counted_once_it_is_closed() -> None:
     account = Occupancy()
     account.entered(150)

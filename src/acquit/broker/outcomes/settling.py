@@ -269,29 +269,32 @@ class Settling:
         """The same for messages that the consumer does hold, and that no delivery has any more."""
         queue = consumer.queue
         memory, life = self._memory, self._life
-        live, left = life.live, life.occupancy.left
         durable: list[Message] = []
-        volatile = payload_bytes = bodies = held_bytes = 0
+        payload_bytes = live_bytes = bodies = held_bytes = 0
         for message in messages:
             message.holder = None
             message.state = _WHEN_ACCEPTED
             size = message.fingerprint >> 32
             payload_bytes += size
-            if message.flags & DURABLE:
+            flags = message.flags
+            if flags & DURABLE:
                 durable.append(message)
-                del live[message.sequence]
-                left(message.position)
-                if not message.flags & COPY:
-                    life.live_bytes -= size
-            else:
-                volatile += 1
+                if not flags & COPY:
+                    live_bytes += size
             if message.body is not None:
-                held_bytes += memory.cost(message)
                 bodies += 1
+                held_bytes += size
                 message.body = None
             if message.expires_at_ms:
                 life.timers.forget(message)
-        count = len(durable) + volatile
+        live = life.live
+        for message in durable:
+            del live[message.sequence]
+        life.occupancy.left_together([message.position for message in durable])
+        life.live_bytes -= live_bytes
+        count = len(messages)
+        volatile = count - len(durable)
+        held_bytes += bodies * OVERHEAD_BYTES
         self._count_accepted(consumer, count, payload_bytes)
         memory.leave_all(queue, count, bodies, held_bytes)
         if durable and recorded:

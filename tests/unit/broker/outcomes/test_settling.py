@@ -682,3 +682,24 @@ def test_annotations_are_kept_up_to_their_limit() -> None:
     assert len(_encode_annotations({"x-opt-a": at_most})) == ANNOTATIONS_BYTES_MAX
     assert _encode_annotations({"x-opt-a": at_most + "s"}) == b""
     assert _encode_annotations(None) == b""
+
+
+# -- accepting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.pure
+def test_accepted_messages_let_go_of_their_bodies_and_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client = world.client()
+    receiver = client.receiver("q", credit=10)
+    client.post(client.sender("q"), durable(b"one"), durable(b"two"), durable(b"three", ttl_ms=5_000))
+    world.settle()
+    life = world.core.life
+    messages = list(life.live.values())
+    forgotten: list[object] = []
+    monkeypatch.setattr(type(life.timers), "forget", lambda _, message: forgotten.append(message))
+    receiver.session.settle_all(client.received[receiver], ACCEPTED)
+    world.settle()
+    assert [message.body for message in messages] == [None] * 3
+    assert forgotten == messages[2:]
+    assert (life.live, life.live_bytes, life.memory.bytes) == ({}, 0, 0)
