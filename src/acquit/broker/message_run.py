@@ -45,8 +45,8 @@ class Shape(Protocol):
         """Return the sections of application properties of messages; b"" where they have none."""
         ...
 
-    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
-        """Return the body of a message, of which this is the payload."""
+    def bodies(self, payloads: Sequence[bytes], sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+        """Return the bodies of messages with these payloads and sequences."""
         ...
 
     def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:
@@ -164,13 +164,13 @@ class MessageRun:
             return self.laid_out
         queue, holder, posted_us = self.queue, self.holder, self.posted_us
         state, flags = (_POSTED, 0) if holder is None else (_ACQUIRED, DISPATCHED)
-        body, priority, posted_ms = self.shape.body, self.shape.priority, posted_us // 1000
+        bodies, priority = self.shape.bodies(self.payloads, self.sequences, posted_us // 1000), self.shape.priority
         self.laid_out = messages = [
             Message(
                 sequence,
                 queue,
                 state,
-                body(payload, sequence, posted_ms),
+                body,
                 len(payload) << 32,
                 flags,
                 priority,
@@ -178,7 +178,7 @@ class MessageRun:
                 0,
                 0,
             )
-            for sequence, payload in zip(self.sequences, self.payloads, strict=True)
+            for sequence, payload, body in zip(self.sequences, self.payloads, bodies, strict=True)
         ]
         if self.grouped:
             for message, payload in zip(messages, self.payloads, strict=True):

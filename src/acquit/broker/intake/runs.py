@@ -127,7 +127,7 @@ class Runs:
             return [], 0
         sequences = range(first, first + count)
         if identified is None:
-            metas = [template.meta(address, payload) for payload in payloads]
+            metas = template.metas(address, payloads)
         else:
             ids, new = identified.ids, identified.new
             meta = template.meta_of_identified
@@ -135,13 +135,13 @@ class Runs:
         positions, fingerprints = scribe.recorder.posted_together(
             sequences, queue.number, payloads, metas, time_us, actor
         )
-        body, priority, now_ms = template.body, template.priority, time_us // 1000
+        bodies, priority = template.bodies(payloads, sequences, time_us // 1000), template.priority
         messages = [
             Message(
                 sequence,
                 queue,
                 _PENDING,
-                body(payload, sequence, now_ms),
+                body,
                 noted,
                 DURABLE,
                 priority,
@@ -149,7 +149,7 @@ class Runs:
                 0,
                 position,
             )
-            for sequence, payload, position, noted in zip(sequences, payloads, positions, fingerprints, strict=False)
+            for sequence, body, position, noted in zip(sequences, bodies, positions, fingerprints, strict=False)
         ]
         life.live.update(zip(sequences, messages, strict=False))
         life.occupancy.entered_together(positions)

@@ -290,6 +290,12 @@ class Template:
             self._meta = encode_posting_meta(address, b"", priority=self.priority)
         return self._meta
 
+    def metas(self, address: bytes, payloads: Sequence[bytes]) -> list[bytes]:
+        """Return `meta` of each of these messages."""
+        if self.id_end or self.group_end:
+            return [self.meta(address, payload) for payload in payloads]
+        return [self.meta(address, b"")] * len(payloads)
+
     def meta_of_identified(self, address: bytes, payload: bytes, identity: bytes, fingerprint: int) -> bytes:
         """`Posting.meta` of a message that is `identified`, and in no group. `fingerprint`: of its body; 0 where its id
         is not to be compared."""
@@ -300,6 +306,14 @@ class Template:
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """`Posting.body` of a message that fits."""
         return self._pack(self.head, sequence, BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
+
+    def bodies(self, payloads: Sequence[bytes], sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+        """Return `body` of each of these messages."""
+        pack, head, rest_at = self._pack, self.head, self.rest_at
+        return [
+            pack(head, sequence, BEFORE_POSTED_AT, posted_ms) + payload[rest_at:]
+            for payload, sequence in zip(payloads, sequences, strict=True)
+        ]
 
     def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:
         """Return what is transferred of messages with these sequences, to their first consumers, before the octets from

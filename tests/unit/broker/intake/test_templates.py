@@ -220,6 +220,22 @@ def same(template: Template, payload: bytes) -> None:
     check_cost(payload, 64, 2)
     assert template.meta(b"q", payload) == posting.meta(b"q", payload)
     assert template.body(payload, 3, NOW_MS) == posting.body(payload, 3, NOW_MS) == shape_body(payload, 3, NOW_MS)
+    assert template.metas(b"q", [payload] * 3) == [posting.meta(b"q", payload)] * 3
+    bodies = [posting.body(payload, sequence, NOW_MS) for sequence in range(3, 6)]
+    assert template.bodies([payload] * 3, range(3, 6), NOW_MS) == bodies
+
+
+def test_each_of_many_has_its_own_id_and_its_own_body() -> None:
+    payloads = [Message(f"body {at}", message_id=f"id-{at}").encode() for at in range(3)]
+    template = learn_template(read_posting(payloads[0]))
+    assert template is not None
+    postings = [read_posting(payload) for payload in payloads]
+    assert template.metas(b"q", payloads) == [
+        posting.meta(b"q", payload) for posting, payload in zip(postings, payloads, strict=True)
+    ]
+    assert template.bodies(payloads, range(7, 10), NOW_MS) == [
+        shape_body(payload, sequence, NOW_MS) for sequence, payload in enumerate(payloads, 7)
+    ]
 
 
 def same_read(template: Template, payload: bytes) -> None:
