@@ -78,7 +78,13 @@ def test_records_appended_together_are_those_one_by_one(given_rows: Rows, room_b
 
 
 @examples(40)
-@given(st.lists(st.tuples(bulk, bulk), max_size=12), st.none() | st.integers(0, 2_000), st.integers(0, 2**64 - 13))
+@given(
+    st.lists(st.tuples(bulk, bulk), max_size=12) | st.lists(st.tuples(bulk, bulk), min_size=16, max_size=24),
+    st.none() | st.integers(0, 2_000),
+    st.integers(0, 2**64 - 13),
+)
+@example([(b"", bytes(100)), (b"", b"")], 2 * RECORD_HEAD_BYTES, 1)  # the second would find room
+@example([(b"", bytes(100)), *[(b"", b"")] * 16], 2 * RECORD_HEAD_BYTES, 1)
 def test_postings_recorded_together_are_those_one_by_one(
     postings: list[tuple[bytes, bytes]], room_bytes: int | None, first: int
 ) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Final
 from zlib import crc32
 
@@ -26,6 +25,8 @@ from acquit.store.interface import Batch, Journal, Position
 RECORD_BYTES: Final = 128
 """No record takes more beside its names, its events and its payload."""
 
+_MANY: Final = 16
+"""Postings that are appended together for less than one by one."""
 _POSTING = int(RecordKind.POSTING)
 _POSTED = int(EventKind.POSTED)
 
@@ -87,12 +88,41 @@ class Recorder:
         positions, and their fingerprints."""
         if self.journal.full:
             return [], []
+        if len(payloads) < _MANY:
+            return self._posted_each(sequences, queue, payloads, metas, time_us, actor)
         crcs = list(map(crc32, payloads))
         fingerprints = [len(payload) << 32 | crc for payload, crc in zip(payloads, crcs, strict=True)]
-        said = (repeat(value) for value in (queue, actor, _POSTED, DURABLE, 0, 0))
-        events = map(pack_event, sequences, repeat(0), repeat(time_us), fingerprints, *said)
+        events = [
+            pack_event(sequence, 0, time_us, fingerprint, queue, actor, _POSTED, DURABLE, 0, 0)
+            for sequence, fingerprint in zip(sequences, fingerprints, strict=True)
+        ]
         positions = self.journal.append_together(_POSTING, events, metas, payloads, crcs)
         return positions, fingerprints[: len(positions)]
+
+    def _posted_each(
+        self,
+        sequences: Sequence[int],
+        queue: int,
+        payloads: Sequence[bytes],
+        metas: Sequence[bytes],
+        time_us: int,
+        actor: int,
+    ) -> tuple[list[Position], list[int]]:
+        """Record one by one, as `posted_together`: few come together where nobody is in a hurry, and each of them would
+        bear more of what is done once."""
+        append = self.journal.append
+        positions: list[Position] = []
+        fingerprints: list[int] = []
+        for sequence, payload, meta in zip(sequences, payloads, metas, strict=True):
+            crc = crc32(payload)
+            fingerprint = len(payload) << 32 | crc
+            event = pack_event(sequence, 0, time_us, fingerprint, queue, actor, _POSTED, DURABLE, 0, 0)
+            try:
+                positions.append(append(_POSTING, event, meta, payload, crc))
+            except StoreFull:
+                break
+            fingerprints.append(fingerprint)
+        return positions, fingerprints
 
     def copies(self, events: list[bytes]) -> None:
         """More queues that messages posted in this turn entered: packed POSTED events flagged COPY, whose `origin` is

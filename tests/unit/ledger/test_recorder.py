@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from acquit.errors import StoreFull
 from acquit.ledger.events import Event, EventKind, fingerprint, pack_event
+from acquit.ledger.recorder import _MANY as MANY
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.records import (
     Attempt,
@@ -69,15 +70,17 @@ def test_a_posting_is_where_it_says(raw: Written, recorder: Recorder) -> None:
     assert posting.event == (7, 2, 500, mark, 1, 3, EventKind.MOVED_IN, 1, 0, 0)
 
 
-def test_postings_together_are_those_one_by_one(raw: Written, recorder: Recorder) -> None:
-    payloads, metas = [b"a", b"", b"ccc"], [META, encode_posting_meta(b"other", b""), META]
+@pytest.mark.parametrize("count", [1, 3, MANY - 1, MANY, MANY + 5])
+def test_postings_together_are_those_one_by_one(raw: Written, recorder: Recorder, count: int) -> None:
+    payloads = [b"x" * (at % 3) for at in range(count)]
+    metas = [META if at % 2 else encode_posting_meta(b"other", b"") for at in range(count)]
     single = Written()
     apart = Recorder(single.journal, StateTable())
     expected = [
         apart.posted(7 + at, 1, payload, meta, 500, actor=3)
         for at, (payload, meta) in enumerate(zip(payloads, metas, strict=True))
     ]
-    positions, marks = recorder.posted_together(range(7, 10), 1, payloads, metas, 500, 3)
+    positions, marks = recorder.posted_together(range(7, 7 + count), 1, payloads, metas, 500, 3)
     assert list(zip(positions, marks, strict=True)) == expected
     flush(apart)
     flush(recorder)
@@ -86,18 +89,38 @@ def test_postings_together_are_those_one_by_one(raw: Written, recorder: Recorder
 
 
 @pytest.mark.pure
-def test_postings_together_end_where_there_is_no_room(
+def test_few_postings_together_end_where_there_is_no_room(
+    raw: Written, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = raw.journal.append
+
+    def twice(*arguments: Any) -> Position:
+        if len(noted) == 2:
+            raise StoreFull("no room")
+        noted.append(append(*arguments))
+        return noted[-1]
+
+    noted: list[Position] = []
+    monkeypatch.setattr(raw.journal, "append", twice)
+    positions, marks = recorder.posted_together(range(3), 1, [b"x", b"yy", b"z"], [META] * 3, 500, 0)
+    assert positions == noted
+    assert marks == [fingerprint(b"x"), fingerprint(b"yy")]
+
+
+@pytest.mark.pure
+def test_many_postings_together_end_where_there_is_no_room(
     raw: Written, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = raw.journal.append_together
 
     def first_two(
-        kind: int, events: Iterable[bytes], metas: list[bytes], payloads: list[bytes], crcs: list[int]
+        kind: int, events: list[bytes], metas: list[bytes], payloads: list[bytes], crcs: list[int]
     ) -> list[Position]:
         return together(kind, events, metas[:2], payloads[:2], crcs)
 
     monkeypatch.setattr(raw.journal, "append_together", first_two)
-    positions, marks = recorder.posted_together(range(3), 1, [b"x", b"yy", b"z"], [META] * 3, 500, 0)
+    payloads = [b"x", b"yy", *[b"z"] * MANY]
+    positions, marks = recorder.posted_together(range(len(payloads)), 1, payloads, [META] * len(payloads), 500, 0)
     assert marks == [fingerprint(b"x"), fingerprint(b"yy")]
     flush(recorder)
     assert [raw.journal.read(position).payload for position in positions] == [b"x", b"yy"]
