@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.intake.limits import Room
+from acquit.broker.intake.templates import Template
 from acquit.broker.message import DURABLE, OVERHEAD_BYTES, Message
 from acquit.broker.message_run import MessageRun
 from acquit.broker.queue import NodeEvent, NodeState, step
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from acquit.broker.intake.duplicates import Duplicates
-    from acquit.broker.intake.templates import Template, Templates
+    from acquit.broker.intake.templates import Templates
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.nodes.finding import Nodes
