@@ -52,6 +52,7 @@ HOT: Final = (
     "protocol/session.py",
     "protocol/session_base.py",
     "protocol/settlement.py",
+    "protocol/states.py",
     "ledger/duplicates.py",
     "ledger/recorder.py",
     "ledger/rows.py",

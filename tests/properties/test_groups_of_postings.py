@@ -307,6 +307,7 @@ class Stage:
     def __init__(self) -> None:
         self.world = world = World(OPTIONS)
         self.client = world.client("poster")
+        self.client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
         self.controller = Controller(self.client)
         self.transactions = [self.controller.declare(), self.controller.declare()]
         self.senders = {
@@ -374,7 +375,7 @@ class Stage:
         self.said.append(copy.deepcopy(core.scribe._uncounted))
         self.said.append((core.memory.bytes, core.holdings.live_bytes, core.holdings.live_count))
         self.said.append((held.memory_bytes, held.durable_bytes, sorted(held.durable)))
-        self.said.append([(one.bytes, len(one.postings), one.failed) for one in core.transactions])
+        self.said.append([(one.bytes, one.posted, one.failed) for one in core.transactions])
         self.said.append([core.holdings.live(sequence) for sequence in core.holdings.sequences()])
         extras = [message.extra for queue in core.queues.by_name.values() for message in queue.backlog.next_messages()]
         self.said.append([extra and (extra.group, extra.closes_group, extra.poster) for extra in extras])

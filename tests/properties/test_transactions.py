@@ -89,6 +89,7 @@ class Player:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.client: Client = world.client(name)
+        self.client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
         self.controller = Controller(self.client)
         self.senders = {queue: self.client.sender(queue, f"to-{queue}") for queue in QUEUES}
         self.receivers = {
@@ -116,6 +117,8 @@ class Story:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self.durable = self.rng.choice((0.8, 0.8, 0.1))
+        """Share of messages that are durable."""
         self.world = World()
         self.model = Model()
         self.visible: set[str] = set()
@@ -156,7 +159,7 @@ class Story:
 
     def message(self) -> tuple[str, Message]:
         self.bodies += 1
-        durable = self.rng.random() < 0.8
+        durable = self.rng.random() < self.durable
         body = f"{'d' if durable else 'v'}{self.bodies}"
         return body, Message(body, durable=durable)
 
@@ -172,10 +175,12 @@ class Story:
     def post(self, player: Player) -> None:
         txn, queue = self.some(player), self.rng.choice(QUEUES)
         if txn is not None and player.senders[queue].sendable:
-            body, message = self.message()
-            player.controller.post(player.senders[queue], txn, message, settled=self.rng.random() < 0.3)
-            player.open[txn].posted.append((queue, body))
-            player.open[txn].lasting |= body[0] == "d"
+            messages = [self.message() for _ in range(min(self.rng.choice((1, 1, 4)), player.senders[queue].credit))]
+            settled = self.rng.random() < 0.3
+            player.controller.post(player.senders[queue], txn, *[one for _, one in messages], settled=settled)
+            for body, _ in messages:
+                player.open[txn].posted.append((queue, body))
+                player.open[txn].lasting |= body[0] == "d"
 
     def post_plain(self, player: Player) -> None:
         queue = self.rng.choice(QUEUES)
@@ -319,7 +324,10 @@ def contents(world: World) -> Contents:
             for retirement in transaction.retirements:
                 if retirement.message.queue is queue:
                     messages[retirement.message.sequence] = retirement.message
-        assert len(messages) == queue.live
+        runs = [run.messages for transaction in world.core.transactions for run in transaction.runs]
+        together = [payload for run in runs if run.queue is queue for payload in run.payloads]
+        assert len(messages) + len(together) == queue.live
+        found[queue.name] += [str(Message.decode(payload).body) for payload in together]
         for message in messages.values():
             payload = message.body
             if payload is None:

@@ -213,7 +213,7 @@ def transaction_snapshot(transaction: Transaction, time_us: int) -> TransactionS
         container=peer.container[:_TEXT_MAX],
         age_ms=max(0, time_us - transaction.declared_us) // 1000,
         idle_ms=max(0, time_us - transaction.used_us) // 1000,
-        postings=len(transaction.postings),
+        postings=transaction.posted,
         outcomes=transaction.outcomes,
         failed="" if failed is None else failed.description or str(failed.condition),
     )

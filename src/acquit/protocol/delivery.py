@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count as counting
 from typing import Final, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from acquit.errors import LocalProtocolError
@@ -34,7 +35,6 @@ from acquit.protocol.definitions import (
     Coordinator,
     Declared,
     DeliveryState,
-    Error,
     Modified,
     RcvSettleMode,
     Rejected,
@@ -48,12 +48,10 @@ from acquit.protocol.definitions import (
 from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
 from acquit.protocol.serial import MASK, distance
 from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Input, Phase, SettlementEffect, Steps, apply
+from acquit.protocol.states import accepts, shortened, transaction_of
 
 OUTCOME_CLASSES: Final = frozenset((Accepted, Rejected, Released, Modified, Declared))
 """The states that are final (3.4). A transactional state is provisional until the discharge, so it is not here."""
-
-SHORT_MAX: Final = 60
-"""Longest parts of a shortened state: characters of a text, of up to four octets each, or octets of an id."""
 
 _SETTLED: Final = int(Phase.SETTLED)
 _SETTLE: Final = int(Input.SETTLE)
@@ -146,12 +144,13 @@ class ResumedDelivery(Delivery):
 
 
 class ReceivedRun:
-    """Deliveries of one link that came one behind the other, with consecutive ids, in no transaction.
+    """Deliveries of one link that came one behind the other, with consecutive ids, in one transaction or none: `state`
+    is the `remote_state` of each.
 
     Settle it with `session.settle_run`, or take `deliveries`, which are single ones like any others.
     """
 
-    __slots__ = ("_single", "first_id", "link", "message_format", "payloads", "phase", "tags")
+    __slots__ = ("_single", "first_id", "link", "message_format", "payloads", "phase", "state", "tags")
 
     def __init__(
         self,
@@ -161,6 +160,7 @@ class ReceivedRun:
         payloads: Sequence[bytes],
         message_format: int,
         phase: int,
+        state: TransactionalState | None = None,
     ) -> None:
         self.link = link
         self.first_id = first_id
@@ -168,6 +168,7 @@ class ReceivedRun:
         self.payloads = payloads
         self.message_format = message_format
         self.phase = phase
+        self.state = state
         self._single: list[Delivery] | None = None
 
     @property
@@ -189,6 +190,9 @@ class ReceivedRun:
                 Delivery(link, (self.first_id + at) & MASK, tag, message_format, payload, phase, None)
                 for at, (tag, payload) in enumerate(zip(self.tags, self.payloads, strict=True))
             ]
+            if self.state is not None:
+                for delivery in self._single:
+                    delivery.remote_state = self.state
         return self._single
 
 
@@ -210,9 +214,10 @@ class Contexts(Protocol):
 
 
 class SentRun:
-    """Deliveries that were sent on one link one behind the other, with consecutive ids, and wait for their outcome."""
+    """Deliveries that were sent on one link one behind the other, with consecutive ids, and wait for their outcome.
+    `state` is the `remote_state` of each."""
 
-    __slots__ = ("contexts", "first_id", "link", "phase", "tags")
+    __slots__ = ("contexts", "first_id", "link", "phase", "state", "tags")
 
     def __init__(self, link: AnyLink, first_id: int, tags: Sequence[bytes], phase: int, contexts: Contexts) -> None:
         self.link = link
@@ -220,6 +225,19 @@ class SentRun:
         self.tags = tags
         self.phase = phase
         self.contexts = contexts
+        self.state: TransactionalState | None = None
+
+    def deliveries(self) -> list[Delivery]:
+        """Return the deliveries, as single ones from now on."""
+        link, phase, state, first_id = self.link, self.phase, self.state, self.first_id
+        deliveries = [
+            Delivery(link, first_id + at, tag, 0, b"", phase, context)
+            for at, (tag, context) in enumerate(zip(self.tags, self.contexts.each(), strict=True))
+        ]
+        if state is not None:
+            for delivery in deliveries:
+                delivery.remote_state = state
+        return deliveries
 
     def split(self, count: int) -> SentRun:
         """Return the first of them, so many, which are here no more."""
@@ -232,21 +250,6 @@ class SentRun:
 def is_outcome(state: object) -> TypeGuard[Outcome]:
     """Return True if a state is an outcome, and so final."""
     return state.__class__ in OUTCOME_CLASSES
-
-
-def shortened(state: object) -> DeliveryState:
-    """A state that says what this one does, without what can be left out: it fits the smallest frame (2.3.1)."""
-    match state:
-        case TransactionalState(txn_id=txn_id, outcome=outcome) if len(txn_id) <= SHORT_MAX:
-            return TransactionalState(txn_id, None if outcome is None else shortened(outcome))
-        case Rejected(error=Error(condition=condition, description=description)) if len(condition) <= SHORT_MAX:
-            return Rejected(Error(condition, (description or "")[:SHORT_MAX]))
-        case Rejected():
-            return Rejected()
-        case Modified(delivery_failed=failed, undeliverable_here=here):
-            return Modified(failed, here)
-        case _:
-            return Released()
 
 
 SessionT_co = TypeVar("SessionT_co", bound="SessionDeliveries", covariant=True)
@@ -322,6 +325,13 @@ class RunAccepted(Event):
 
 
 @dataclass(slots=True)
+class RunRetired(Event):
+    """The peer accepted such deliveries in a transaction, and settled them: a StatesReceived with the run's state."""
+
+    run: SentRun
+
+
+@dataclass(slots=True)
 class TransactionalStateMissed(Event):
     """The peer told a transactional state of deliveries that it received, of which some are settled here, or never
     were: what it believes to be part of the transaction is not. Of those that there are, StatesReceived follows."""
@@ -376,9 +386,7 @@ class SessionDeliveries:
         while self._sent_runs:
             run = self._sent_runs.popleft()
             self._sent_count -= len(run.tags)
-            link, phase, first_id = run.link, run.phase, run.first_id
-            for at, (tag, context) in enumerate(zip(run.tags, run.contexts.each(), strict=True)):
-                outgoing[first_id + at] = Delivery(link, first_id + at, tag, 0, b"", phase, context)
+            outgoing.update(zip(counting(run.first_id), run.deliveries(), strict=False))
         return outgoing
 
     @property
@@ -401,6 +409,11 @@ class SessionDeliveries:
             for run in runs:
                 self._incoming.update([(delivery.delivery_id, delivery) for delivery in run.deliveries])
         return self._incoming
+
+    @property
+    def _incoming_singly(self) -> dict[int, Delivery]:
+        """The same for deliveries that somebody has: what came together and is whole stays as it is."""
+        return self._incoming if all(run.whole for run in self._received_runs) else self.incoming
 
     def unsettled(self) -> list[Delivery]:
         """All deliveries of the session, of both directions, that neither end has settled; oldest first in each."""
@@ -430,7 +443,9 @@ class SessionDeliveries:
                     if link.session is not self:
                         raise LocalProtocolError(f"{delivery!r} is of another session")
                     role = link.role
-                    steps, unsettled = (RECEIVER_STEPS, self.incoming) if role else (SENDER_STEPS, self.outgoing)
+                    steps, unsettled = (
+                        (RECEIVER_STEPS, self._incoming_singly) if role else (SENDER_STEPS, self.outgoing)
+                    )
                     ids = None
                 step = steps[delivery.phase][_SETTLE]
                 if step is None or not step[1] or link.closing:
@@ -454,7 +469,7 @@ class SessionDeliveries:
                 self._said(state, before)
         return count
 
-    def settle_run(self, run: ReceivedRun, state: Outcome) -> int:
+    def settle_run(self, run: ReceivedRun, state: Outcome | TransactionalState) -> int:
         """`settle_all` for deliveries that came together."""
         if not run.whole:
             return self.settle_all(run.deliveries, state)
@@ -465,6 +480,8 @@ class SessionDeliveries:
         self._received_runs.remove(run)
         link.unsettled_count -= count
         self._dispositions.run(Role.RECEIVER, True, encoded).extend(range(run.first_id, run.first_id + count))
+        if isinstance(state, TransactionalState):
+            self.keep_order = True
         self.mark_dirty()
         return count
 
@@ -545,9 +562,9 @@ class SessionDeliveries:
             return
         if state is None and not settled:
             return  # nothing is said
-        if settled and role and self._sent_runs and state.__class__ is Accepted:
+        if settled and role and self._sent_runs and accepts(state):
             before = max(0, distance(first, self._sent_runs[0].first_id))
-            heard = self._hear_runs((first + before) & MASK, count - before) if before < count else 0
+            heard = self._hear_runs((first + before) & MASK, count - before, state) if before < count else 0
             left = count - before - heard
             if left and heard and self.connection.turn.left <= 0:
                 self.connection.unfinished = partial(self._hear_rest_of_runs, (last - left + 1) & MASK, last, state)
@@ -602,9 +619,9 @@ class SessionDeliveries:
         if self.mapped:
             self.hear_range(Role.RECEIVER, first, last, True, state)
 
-    def _hear_runs(self, first: int, count: int) -> int:
-        """The peer has accepted and settled so many: hear of those that were sent together, from the first of them on,
-        of one run and as many as fit in the turn. Returns how many that were."""
+    def _hear_runs(self, first: int, count: int, state: DeliveryState | None) -> int:
+        """The peer has accepted and settled so many, as `state` says: hear of those that were sent together, from the
+        first of them on, of one run and as many as fit in the turn. Returns how many that were."""
         runs, before, turn = self._sent_runs, self.outgoing_count, self.connection.turn
         heard = 0
         while heard < count and runs and runs[0].first_id == (first + heard) & MASK and (turn.left > 0 or not heard):
@@ -617,8 +634,13 @@ class SessionDeliveries:
             heard += size
             self._sent_count -= size
             run.link.unsettled_count -= size
-            turn.left -= run.contexts.accepted_cost
-            self.connection.events.append(RunAccepted(run.link, run.contexts))
+            if isinstance(state, TransactionalState):
+                turn.left -= DELIVERY_COST * size
+                run.phase, run.state = _SETTLED, state
+                self.connection.events.append(RunRetired(run))
+            else:
+                turn.left -= run.contexts.accepted_cost
+                self.connection.events.append(RunAccepted(run.link, run.contexts))
         if heard:
             self._tell_room(before)
         return heard
@@ -752,11 +774,6 @@ class SessionDeliveries:
         return encoded
 
 
-def transaction_of(state: DeliveryState | None) -> bytes | None:
-    """The transaction that a state names; None: none."""
-    return state.txn_id if isinstance(state, TransactionalState) else None
-
-
 def _lose(delivery: Delivery, steps: Steps) -> None:
     step = steps[delivery.phase][_LOSE]
     assert step is not None  # every phase has its row
@@ -773,11 +790,10 @@ __all__ = [
     "ReceivedRun",
     "ResumedDelivery",
     "RunAccepted",
+    "RunRetired",
     "SentRun",
     "SessionDeliveries",
     "StatesReceived",
     "TransactionalStateMissed",
     "is_outcome",
-    "shortened",
-    "transaction_of",
 ]

@@ -239,7 +239,7 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     else:
         input_ = Input.RECV_TRANSFER
     layout.phase, _ = apply(Role.RECEIVER, Phase.NEW, input_)
-    layout.alike = state is None and input_ is not Input.RECV_TRANSFER_SECOND
+    layout.alike = input_ is not Input.RECV_TRANSFER_SECOND
     return layout
 
 
@@ -294,14 +294,11 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: in
     decoder.offset = offset
     session.next_incoming_delivery_id = next_id
     session.count_incoming(count)
-    run = ReceivedRun(link, first_id, tags, payloads, layout.message_format, layout.phase)
+    run = ReceivedRun(link, first_id, tags, payloads, layout.message_format, layout.phase, layout.state)
     if link.takes_runs and layout.alike and first_id + count <= MASK:
         link.take_run(run)
     else:
         deliveries = run.deliveries
-        if layout.state is not None:
-            for delivery in deliveries:
-                delivery.remote_state = layout.state
         if layout.unsettled:
             session.incoming.update([(delivery.delivery_id, delivery) for delivery in deliveries])
         link.take_deliveries(deliveries, layout.unsettled)

@@ -21,11 +21,12 @@ from acquit.protocol.definitions import (
     Role,
     Transfer,
 )
-from acquit.protocol.delivery import Delivery, DeliveryState, ReceivedRun, ResumedDelivery, is_outcome, transaction_of
+from acquit.protocol.delivery import Delivery, DeliveryState, ReceivedRun, ResumedDelivery, is_outcome
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add, distance
 from acquit.protocol.session_base import Properties, SessionBase
 from acquit.protocol.settlement import Input, Phase, apply
+from acquit.protocol.states import transaction_of
 from acquit.protocol.types import Described
 
 _TOLD_MAX: Final = 64

@@ -11,7 +11,7 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.costs import ACCEPTED_COST
 from acquit.protocol.definitions import Detach, Disposition, RcvSettleMode, Role, TransactionalState, Transfer
-from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, StatesReceived
+from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, RunRetired, StatesReceived
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
@@ -119,15 +119,39 @@ def test_settled_ones_come_as_a_run_that_nobody_answers() -> None:
     assert [one.settled for one in run.deliveries] == [True] * 3
 
 
-@pytest.mark.parametrize("what", ["transaction", "second"])
-def test_what_may_be_told_apart_comes_singly(what: str) -> None:
-    mode = RcvSettleMode.SECOND if what == "second" else RcvSettleMode.FIRST
-    fields: dict[str, Any] = {"state": TransactionalState(b"t")} if what == "transaction" else {}
-    peer, link = receiving_engine(100, rcv_settle_mode=mode)
-    peer.send_bytes(transfers(FIRST, 1, **fields))
+def test_what_may_be_told_apart_comes_singly() -> None:
+    peer, link = receiving_engine(100, rcv_settle_mode=RcvSettleMode.SECOND)
+    peer.send_bytes(transfers(FIRST, 1))
     link.takes_runs = True
-    assert kinds(peer.send_bytes(transfers(FIRST + 1, 3, **fields))) == ["DeliveriesReceived"]
+    assert kinds(peer.send_bytes(transfers(FIRST + 1, 3))) == ["DeliveriesReceived"]
     assert link in peer.engine.predictions.links
+
+
+def test_those_of_a_transaction_come_as_a_run_that_says_so() -> None:
+    peer, link = receiving_engine(100)
+    state = TransactionalState(b"t")
+    peer.send_bytes(transfers(FIRST, 1, state=state))
+    link.takes_runs = True
+    run = only(peer.send_bytes(transfers(FIRST + 1, 3, state=state)), RunReceived).run
+    assert run.state == state
+    accepted = TransactionalState(b"t", ACCEPTED)
+    assert link.session.settle_run(run, accepted) == 3
+    assert link.session.keep_order, "a discharge must not overtake it"
+    said = peer.hear_only(Disposition)
+    assert (said.first, said.last, said.settled, said.state) == (FIRST + 1, FIRST + 3, True, accepted)
+    run = only(peer.send_bytes(transfers(FIRST + 4, 3, state=state)), RunReceived).run
+    assert [one.remote_state for one in run.deliveries] == [state] * 3
+    assert kinds(peer.send_bytes(transfers(FIRST + 7, 1, state=TransactionalState(b"u")))) == ["DeliveriesReceived"]
+
+
+def test_to_settle_a_single_one_leaves_a_run_whole() -> None:
+    peer, link = taking()
+    (single,) = link.unsettled()
+    run = only(peer.send_bytes(transfers(FIRST + 1, 5)), RunReceived).run
+    assert link.session.settle_all([single], ACCEPTED) == 1
+    assert run.whole
+    assert link.session.settle_all(run.deliveries[:2], ACCEPTED) == 2
+    assert [one.delivery_id for one in link.unsettled()] == [FIRST + 3, FIRST + 4, FIRST + 5]
 
 
 def test_delivery_ids_that_begin_anew_come_singly() -> None:
@@ -193,6 +217,9 @@ def accept(peer: Peer, first: int, last: int | None = None, **fields: Any) -> li
         if isinstance(event, RunAccepted):
             assert isinstance(event.contexts, Letters)
             heard.append((RunAccepted, event.contexts.letters))
+        elif isinstance(event, RunRetired):
+            assert isinstance(event.run.contexts, Letters)
+            heard.append((RunRetired, event.run.contexts.letters))
         elif isinstance(event, StatesReceived):
             heard.append((StatesReceived, "".join(str(one.context) for one in event.deliveries)))
     return heard
@@ -221,6 +248,26 @@ def test_one_disposition_is_heard_of_what_was_sent_singly_and_together() -> None
     assert (link.unsettled_count, link.session.outgoing_count, link.session.oldest_outgoing) == (0, 0, None)
 
 
+def test_what_is_accepted_in_a_transaction_is_heard_of_together() -> None:
+    peer, link = sent()
+    state = TransactionalState(b"t", ACCEPTED)
+    said = Disposition(Role.RECEIVER, FIRST + 1, FIRST + 3, settled=True, state=state)
+    run = only(peer.say(said), RunRetired).run
+    assert (run.link, run.state, link.unsettled_count) == (link, state, 3)
+    assert [(one.context, one.delivery_id, one.tag, one.settled, one.remote_state) for one in run.deliveries()] == [
+        (letter, FIRST + 1 + at, tag(ord(letter)), True, state) for at, letter in enumerate("abc")
+    ]
+    assert [one.context for one in link.unsettled()] == ["first", "d", "e"]
+    assert kinds(peer.say(said)) == ["TransactionalStateMissed"]
+
+
+def test_one_disposition_in_a_transaction_is_heard_of_all_and_misses_none() -> None:
+    peer, link = sent()
+    together(link, "fg")
+    heard = accept(peer, FIRST, FIRST + 7, state=TransactionalState(b"t", ACCEPTED))
+    assert sorted(heard, key=str) == [(RunRetired, "abcde"), (RunRetired, "fg"), (StatesReceived, "first")]
+
+
 def test_a_part_is_accepted_and_the_rest_stays_together() -> None:
     peer, link = sent()
     assert accept(peer, FIRST) == [(StatesReceived, "first")]
@@ -239,6 +286,8 @@ def test_a_part_is_accepted_and_the_rest_stays_together() -> None:
         lambda peer: accept(peer, FIRST + 2, FIRST + 3, state=RELEASED),
         lambda peer: accept(peer, FIRST + 2, FIRST + 3, state=None),
         lambda peer: accept(peer, FIRST + 2, FIRST + 3, settled=None),
+        lambda peer: accept(peer, FIRST + 2, FIRST + 3, state=TransactionalState(b"t", ACCEPTED)),
+        lambda peer: accept(peer, FIRST + 2, FIRST + 3, state=TransactionalState(b"t", RELEASED)),
     ],
 )
 def test_what_is_said_of_some_in_the_middle_is_heard_of_those(say: Callable[[Peer], list[tuple[type, str]]]) -> None:

@@ -215,6 +215,10 @@ class Poster:
         """Deliveries of one link that came together: together, if they are alike, and there is room for all."""
         if not run.whole:
             self.receive(producer, run.deliveries)
+        elif run.state is not None:
+            if not self._transactions.hold_run(producer, run, run.state):
+                producer.link.takes_runs = False  # until `_receive_held` finds that they would have been such
+                self.receive(producer, run.deliveries)
         elif entering := self._runs.of(producer, run):
             for one in entering:
                 self._entering.enter_run(one)
@@ -499,6 +503,7 @@ class Poster:
             run = transactions.run(transaction, producer)
         if run is not None:
             run.close()
+            producer.link.takes_runs = run.predicted
         if held:
             accepted.setdefault(transaction, []).extend(held)
 

@@ -79,6 +79,7 @@ class Coordinator:
         """A controller attached."""
         link.accept_attach(target=CoordinatorTarget(CAPABILITIES), max_message_size=MESSAGE_BYTES_MAX)
         link.grant(CREDIT)
+        link.takes_runs = True  # so that what came together before its request stays together
         return Control(peer, link)
 
     def ended(self, control: Control, ending: Ending) -> None:

@@ -6,6 +6,9 @@ durable is only counted, as everywhere.
 
 Most of them are plain, as `intake.posting` has it, and come in a row to one queue: a `HeldRun` takes those, and at the
 commit those that are alike enter together, as groups of postings do. Everything else is held, and enters, by itself.
+
+Of volatile ones that one `Template` predicts, only the payloads are held. Where a transaction posts nothing else, and
+what it does need not be on the disk first, they enter as the runs that they would have been without it.
 """
 
 from __future__ import annotations
@@ -15,26 +18,30 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.intake.entering import new_message, note_group, wanted_soon
 from acquit.broker.intake.limits import Room
+from acquit.broker.intake.templates import Template
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
+from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
-from acquit.broker.transact.transaction import Held, Transaction
+from acquit.broker.transact.transaction import Held, HeldTogether, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.events import Event, EventKind
 from acquit.ledger.live import LiveMessage
-from acquit.protocol.definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition, RcvSettleMode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from acquit.broker.intake.arrival import Arrival
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.entering import Entering
     from acquit.broker.intake.shaping import Posting
-    from acquit.broker.intake.templates import Template
     from acquit.broker.life import Life
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.nodes.finding import Nodes
+    from acquit.broker.nodes.topics import Topic
     from acquit.broker.options import TransactionLimits
     from acquit.protocol.delivery import Delivery
 
@@ -50,8 +57,8 @@ _PASSED: Final = int(EventKind.PASSED)
 class HeldLot(NamedTuple):
     """Postings that enter together: one, or several plain ones that are alike."""
 
-    held: list[Held]
-    messages: list[Message]
+    held: list[Held] | HeldTogether
+    messages: list[Message] | MessageRun
     """Messages that they become: for each of several its own."""
 
 
@@ -91,7 +98,7 @@ class HeldPostings:
         """Record one more. Raises Refused for one too many, DecodeError or StoreFull; nothing is changed then."""
         scribe = self._scribe
         posting, size, target = arrival.posting, len(arrival.payload), arrival.target
-        full = len(transaction.postings) >= limits.postings_max
+        full = transaction.posted >= limits.postings_max
         if full or transaction.bytes + size > limits.bytes_max:
             most = f"{limits.postings_max} messages" if full else f"{limits.bytes_max} bytes"
             raise Refused(f"a transaction holds no more than {most}", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED)
@@ -105,7 +112,7 @@ class HeldPostings:
         held = Held(transaction, delivery, posting, target, arrival.actor, sequence, scribe.time_us, flags, arrival)
         if durable:
             self.record_one(held, arrival.meta())
-        self.count([held], size)
+        self.count(transaction, held.nodes, [held], 1, size, 0 if durable else 1, 0 if durable else size)
         return held
 
     def record_one(self, held: Held, meta: bytes) -> None:
@@ -125,54 +132,89 @@ class HeldPostings:
         self.durable[held.sequence] = held
         self._life.occupancy.entered(held.position)
 
-    def count(self, group: list[Held], payload_bytes: int) -> None:
-        """Count postings of one transaction to the same nodes, of which the durable ones are recorded."""
-        first = group[0]
-        target, transaction = first.target, first.transaction
+    def count(
+        self,
+        transaction: Transaction,
+        nodes: list[Queue | Topic],
+        group: Sequence[Held | HeldTogether],
+        count: int,
+        payload_bytes: int,
+        volatile: int,
+        volatile_bytes: int,
+    ) -> None:
+        """Count so many more postings of a transaction to the same nodes, their target first. The durable ones are
+        recorded. `group`: what holds them, as far as the transaction has not had it before."""
+        target = nodes[0]
         transaction.used_us = self._scribe.time_us
-        target.counts[_HELD] += len(group)
-        volatile = [held for held in group if not held.flags & DURABLE]
+        target.counts[_HELD] += count
         if volatile:
-            self._scribe.count_volatile(target, _HELD, len(volatile))
-        self.durable_bytes += payload_bytes - sum(len(held.payload) for held in volatile)
-        for node in first.nodes:
-            node.held += len(group)
+            self._scribe.count_volatile(target, _HELD, volatile)
+        self.durable_bytes += payload_bytes - volatile_bytes
+        for node in nodes:
+            node.held += count
             node.held_bytes += payload_bytes
         transaction.postings += group
+        transaction.posted += count
         transaction.bytes += payload_bytes
-        cost = payload_bytes + len(group) * OVERHEAD_BYTES
+        cost = payload_bytes + count * OVERHEAD_BYTES
         self.memory_bytes += cost
         self._life.memory.bytes += cost
 
-    def _let_go(self, group: list[Held]) -> int:
-        """Hold these no more: one, or several that are alike. Return the bytes of their payloads."""
-        first, life = group[0], self._life
-        payload_bytes = sum([len(held.payload) for held in group])
-        for node in first.nodes:
-            node.held -= len(group)
+    def _let_go(self, held: list[Held] | HeldTogether) -> int:
+        """Hold these no more. Return the bytes of their payloads."""
+        life = self._life
+        if isinstance(held, HeldTogether):
+            count, payload_bytes = len(held.payloads), held.payload_bytes
+            nodes: list[Queue | Topic] = [held.target]
+        else:
+            count, payload_bytes = len(held), sum([len(one.payload) for one in held])
+            nodes = held[0].nodes
+            if held[0].durable:
+                for one in held:
+                    del self.durable[one.sequence]
+                    life.occupancy.left(one.position)
+                self.durable_bytes -= payload_bytes
+        for node in nodes:
+            node.held -= count
             node.held_bytes -= payload_bytes
             if isinstance(node, Queue):
                 life.wake(node)  # it may have been kept for this alone
-        if first.durable:
-            for held in group:
-                del self.durable[held.sequence]
-                life.occupancy.left(held.position)
-            self.durable_bytes -= payload_bytes
-        cost = payload_bytes + len(group) * OVERHEAD_BYTES
+        cost = payload_bytes + count * OVERHEAD_BYTES
         self.memory_bytes -= cost
         life.memory.bytes -= cost
         return payload_bytes
 
     # -- committed ----------------------------------------------------------------------------------------------------
 
-    def lots(self, transaction: Transaction) -> list[HeldLot]:
-        """Make the messages that its postings become, in order. Raises StoreFull."""
+    def lots(self, transaction: Transaction, *, at_once: bool) -> list[HeldLot]:
+        """Make the messages that its postings become, in order. `at_once`: they are available when they enter. Raises
+        StoreFull."""
+        as_runs = at_once and all(isinstance(held, HeldTogether) for held in transaction.postings)
         lots = []
         for group in _alike(transaction):
-            arrival = group[0].arrival
-            messages = self._plain_messages(group) if arrival is None else self._messages(group[0], arrival)
-            lots.append(HeldLot(group, messages))
+            if isinstance(group, HeldTogether):
+                lots.append(HeldLot(group, self._together(group, transaction.peer.container, as_runs=as_runs)))
+            else:
+                arrival = group[0].arrival
+                messages = self._plain_messages(group) if arrival is None else self._messages(group[0], arrival)
+                lots.append(HeldLot(group, messages))
         return lots
+
+    def _together(self, held: HeldTogether, poster: str, *, as_runs: bool) -> list[Message] | MessageRun:
+        """Make the messages of those of which only the payloads are held. Raises StoreFull."""
+        queue, payloads, time_us = held.target, held.payloads, self._scribe.time_us
+        first = self._scribe.sequences.take_all(len(payloads), time_us)
+        sequences = range(first, first + len(payloads))
+        size_max = max(map(len, payloads))
+        run = MessageRun(queue, sequences, held.template, payloads, held.payload_bytes, size_max, time_us)
+        if as_runs and queue.plain and not queue.browsers:
+            return run
+        messages = run.each()
+        for message in messages:
+            message.state = _WHEN_COMMITTED
+            if queue.asks_poster:
+                message.need_extra().poster = poster
+        return messages
 
     def _messages(self, held: Held, arrival: Arrival) -> list[Message]:
         """Make what a posting becomes in each of its queues, which are those of this moment. Raises StoreFull."""
@@ -232,8 +274,14 @@ class HeldPostings:
     def enter(self, lot: HeldLot) -> None:
         """HELD, COMMIT: they are in their queues, and not yet visible."""
         held, messages = lot
-        first, life = held[0], self._life
         payload_bytes = self._let_go(held)
+        if isinstance(messages, MessageRun):
+            self._entering.enter_run(messages)
+            return
+        if isinstance(held, HeldTogether):
+            self._entering.enter_group(held.target, messages, payload_bytes)
+            return
+        first, life = held[0], self._life
         if first.arrival is not None:
             self._enter_one(first, first.arrival, messages)
             return
@@ -276,6 +324,9 @@ class HeldPostings:
         scribe = self._scribe
         for group in _alike(transaction):
             self._let_go(group)
+            if isinstance(group, HeldTogether):
+                scribe.volatile_events(_ROLLED_BACK, group.target, len(group.payloads))
+                continue
             target = group[0].target
             target.counts[_ROLLED_BACK] += len(group)
             if not group[0].durable:
@@ -324,10 +375,13 @@ class HeldRun:
         self._producer = producer
         self.queue = queue
         self._address = queue.address.encode()
-        self._group: list[Held] = []
-        self._payload_bytes = 0
+        # What sees its settlement by the commit is held by itself.
+        self._single = producer.link.rcv_settle_mode is RcvSettleMode.SECOND
+        self._group: list[Held | HeldTogether] = []
+        self._together = _last_together(transaction, queue)
+        self._count = self._payload_bytes = self._volatile = self._volatile_bytes = 0
         self._room = Room(queue, life.memory)
-        self._messages_left = limits.postings_max - len(transaction.postings)
+        self._messages_left = limits.postings_max - transaction.posted
         self._bytes_left = limits.bytes_max - transaction.bytes
 
     def take(self, delivery: Delivery, known: Posting | Template) -> bool:
@@ -340,6 +394,9 @@ class HeldRun:
         time_us, actor = scribe.time_us, scribe.actor_number(self._producer)
         try:
             sequence = scribe.sequences.take(time_us)
+            if not self._single and isinstance(known, Template) and _holds_together(known):
+                self._hold_together(known, [payload], size)
+                return True
             held = Held(
                 self._transaction, delivery, known, self.queue, actor, sequence, time_us, DURABLE if durable else 0
             )
@@ -349,36 +406,97 @@ class HeldRun:
             return False
         if known.identity is not None:
             self._duplicates.held(known.identity, self._transaction, sequence)
+        self._together = None
         self._group.append(held)
-        self._payload_bytes += size
-        self._messages_left -= 1
-        self._bytes_left -= size
+        self._take_room(1, size, durable=durable)
         return True
+
+    def take_all(self, payloads: Sequence[bytes]) -> bool:
+        """Hold all of these, which came together. False where one of them must be looked at by itself: nothing is
+        changed then."""
+        template = self._producer.templates.latest
+        if template is None or not self.predicted or not template.fits_all(payloads):
+            return False
+        count, size = len(payloads), sum(map(len, payloads))
+        cost, room = size + count * OVERHEAD_BYTES, self._room
+        if self._messages_left < count or self._bytes_left < size:
+            return False
+        if room.messages < count or min(room.bytes, room.volatile) < cost:
+            return False
+        try:
+            self._scribe.sequences.take_all(count, self._scribe.time_us)
+        except StoreFull:
+            return False
+        self._hold_together(template, payloads, size)
+        return True
+
+    def _hold_together(self, template: Template, payloads: Sequence[bytes], payload_bytes: int) -> None:
+        """Hold volatile ones that fit a template, for which there is room."""
+        together = self._together
+        if together is None or together.template is not template:
+            together = self._together = HeldTogether(template, self.queue)
+            self._group.append(together)
+        together.payloads += payloads
+        together.payload_bytes += payload_bytes
+        self._take_room(len(payloads), payload_bytes, durable=False)
+
+    def _take_room(self, count: int, payload_bytes: int, *, durable: bool) -> None:
+        self._count += count
+        self._payload_bytes += payload_bytes
+        self._messages_left -= count
+        self._bytes_left -= payload_bytes
+        if not durable:
+            self._volatile += count
+            self._volatile_bytes += payload_bytes
+
+    @property
+    def predicted(self) -> bool:
+        """True if the next postings may be such that `take_all` takes them."""
+        template = self._producer.templates.latest
+        return template is not None and _holds_together(template) and not self._single
 
     def close(self) -> None:
         """Count what was held: limits are looked at with all that is there."""
-        if self._group:
-            self._postings.count(self._group, self._payload_bytes)
-            self._producer.average_bytes += (
-                self._payload_bytes // len(self._group) - self._producer.average_bytes
-            ) // 4
+        if self._count:
+            counted = self._count, self._payload_bytes, self._volatile, self._volatile_bytes
+            self._postings.count(self._transaction, [self.queue], self._group, *counted)
+            self._producer.average_bytes += (self._payload_bytes // self._count - self._producer.average_bytes) // 4
 
 
-def _alike(transaction: Transaction) -> list[list[Held]]:
+def _alike(transaction: Transaction) -> Iterator[list[Held] | HeldTogether]:
     """Group its postings, in order: plain ones in a row to one queue together, all of them durable or none."""
-    return [list(group) for _, group in groupby(transaction.postings, _kind)]
+    for _, group in groupby(transaction.postings, _kind):
+        together: list[Held] = []
+        for held in group:
+            if isinstance(held, HeldTogether):
+                yield held
+            else:
+                together.append(held)
+        if together:
+            yield together
 
 
-def _kind(held: Held) -> object:
-    return held if held.arrival is not None else (held.target, held.flags)
+def _holds_together(template: Template) -> bool:
+    """Return whether there is nothing to be held of a message that fits but its payload."""
+    return not (template.durable or template.marked)
+
+
+def _last_together(transaction: Transaction, queue: Queue) -> HeldTogether | None:
+    """Return what holds the last postings of a transaction, if more of them for this queue may be behind these."""
+    last = transaction.postings[-1] if transaction.postings else None
+    return last if isinstance(last, HeldTogether) and last.target is queue else None
+
+
+def _kind(held: Held | HeldTogether) -> object:
+    return held if isinstance(held, HeldTogether) or held.arrival is not None else (held.target, held.flags)
 
 
 def append_entering(events: list[Event], lot: HeldLot, time_us: int) -> None:
     """The events by which postings end to be held and enter their queues, those that are recorded."""
     group, messages = lot
-    held = group[0]
-    if not held.durable:
+    if isinstance(group, HeldTogether) or isinstance(messages, MessageRun) or not group[0].durable:
         return
+    held = group[0]
     if held.arrival is None:
         for one, message in zip(group, messages, strict=True):
             events.append(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from acquit.broker.dispatching.consumers import Consumer
+from acquit.broker.message_run import MessageRun
 from acquit.protocol.definitions import AmqpCondition, Error
+from acquit.protocol.delivery import SentRun
 
 if TYPE_CHECKING:
-    from acquit.broker.dispatching.consumers import Consumer
     from acquit.broker.message import Message
     from acquit.protocol.delivery import Delivery, DeliveryState
 
@@ -55,4 +57,14 @@ class Retirement:
             self.consumer.link.detach(Error(AmqpCondition.ILLEGAL_STATE, CONTESTED))
 
 
-__all__ = ["CONTESTED", "Retirement"]
+class RetiredRun(NamedTuple):
+    """*Accepted*, of volatile messages that one consumer holds as a run and has settled. They stay a run: nobody can
+    come to a single one, as no delivery has them any more."""
+
+    consumer: Consumer
+    messages: MessageRun
+    sent: SentRun
+    """The deliveries, should single ones be needed after all."""
+
+
+__all__ = ["CONTESTED", "RetiredRun", "Retirement"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.topics import Topic
-    from acquit.broker.transact.retirement import Retirement
+    from acquit.broker.transact.retirement import RetiredRun, Retirement
     from acquit.protocol.delivery import Delivery, DeliveryState
 
 
@@ -95,6 +95,19 @@ class Held:
         return self.fingerprint >> 32
 
 
+class HeldTogether:
+    """Volatile postings in a row to one queue that are alike, plain, and answered for good: what is kept of them until
+    their transaction ends are their payloads."""
+
+    __slots__ = ("payload_bytes", "payloads", "target", "template")
+
+    def __init__(self, template: Template, target: Queue) -> None:
+        self.template = template
+        self.target = target
+        self.payloads: list[bytes] = []
+        self.payload_bytes = 0
+
+
 class Read(NamedTuple):
     """Outcome from a reader of a non-destructive queue: nothing is held for it, and it is recorded at the commit."""
 
@@ -116,11 +129,13 @@ class Transaction:
         "owner",
         "peer",
         "phase",
+        "posted",
         "postings",
         "reads",
         "repeated",
         "repeats",
         "retirements",
+        "runs",
         "txn_id",
         "used_us",
     )
@@ -135,12 +150,17 @@ class Transaction:
         self.phase = Phasing.OPEN
         self.failed: Error | None = None
         """Reason why no commit of it can succeed; None while one can."""
-        self.postings: list[Held] = []
+        self.postings: list[Held | HeldTogether] = []
+        """Holders of what it will post, in order."""
+        self.posted = 0
+        """Number of its postings."""
         self.repeated: list[Delivery] = []
         """Duplicates, which post nothing, whose senders settle second: they hear their outcome at the end as well."""
         self.repeats = False
         """True if there was a duplicate of a message that the disk may not have yet: its commit promises that one."""
         self.retirements: list[Retirement] = []
+        self.runs: list[RetiredRun] = []
+        """Messages that were accepted as the runs that they are, and settled."""
         self.reads: list[Read] = []
         self.bytes = 0
         """Bytes of the postings' payloads, in memory."""
@@ -153,12 +173,17 @@ class Transaction:
     @property
     def outcomes(self) -> int:
         """Number of outcomes it holds, of messages that are acquired and of those that were only read."""
-        return len(self.retirements) + sum(len(read.deliveries) for read in self.reads)
+        return self.retired + sum(len(read.deliveries) for read in self.reads)
+
+    @property
+    def retired(self) -> int:
+        """Number of outcomes it holds of messages that are acquired."""
+        return len(self.retirements) + sum(run.messages.count for run in self.runs)
 
     @property
     def empty(self) -> bool:
         """True if there is nothing in it that a commit would do."""
-        return not (self.postings or self.repeated or self.retirements or self.reads)
+        return not (self.postings or self.repeated or self.retirements or self.runs or self.reads)
 
     @property
     def lasting(self) -> bool:

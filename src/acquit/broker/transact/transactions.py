@@ -5,7 +5,8 @@ Theory of operation. A transaction belongs to the connection that declared it, a
     postings       recorded as HELD under a provisional sequence, and in no queue: see `held_postings`
     retirements    outcomes of deliveries. Their messages stay ACQUIRED, and the transaction has their outcome: as a
                    `Retirement` in the place where the delivery had its message, so that an outcome from elsewhere finds
-                   no message there, and in `life.retiring`, which forgets it when the message is taken away
+                   no message there, and in `life.retiring`, which forgets it when the message is taken away. A run that
+                   was accepted and settled is behind no delivery any more: it stays a run, as a `RetiredRun`
 
 **Commit** is one record in one batch, made in one turn of the loop. Its events let the postings enter their queues,
 each under a fresh sequence, which is its place there, and retire what was accepted; other outcomes are performed in
@@ -35,12 +36,13 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.links.endpoints import verdict_of
 from acquit.broker.message import DURABLE, Message
+from acquit.broker.message_run import MessageRun
 from acquit.broker.queue import LOSSES, Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
 from acquit.broker.transact.fates import UNKNOWN, Fates
 from acquit.broker.transact.held_postings import HeldPostings, HeldRun, append_entering
-from acquit.broker.transact.retirement import CONTESTED, Retirement
-from acquit.broker.transact.transaction import Phasing, Read, Transaction
+from acquit.broker.transact.retirement import CONTESTED, RetiredRun, Retirement
+from acquit.broker.transact.transaction import Held, Phasing, Read, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
 from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.options import TransactionLimits
     from acquit.broker.outcomes.settling import Settling
-    from acquit.protocol.delivery import Delivery, Outcome
+    from acquit.protocol.delivery import Delivery, Outcome, ReceivedRun, SentRun
 
 TXN_ID_BYTES: Final = 16
 VOLATILE_MAX: Final = 64
@@ -251,6 +253,22 @@ class Transactions:
             return None
         return HeldRun(self._life, self.postings, self._duplicates, self.limits, transaction, producer, queue)
 
+    def hold_run(self, producer: Producer, came: ReceivedRun, state: TransactionalState) -> bool:
+        """Hold postings that came together, and answer them. False where one of them must be looked at by itself:
+        nothing is changed then."""
+        if came.message_format or producer.mark is not None or producer.resumable is not None:
+            return False
+        try:
+            transaction = self.find(producer.peer, state.txn_id)
+        except Refused:
+            return False
+        run = self.run(transaction, producer)
+        if run is None or not run.take_all(came.payloads):
+            return False
+        run.close()
+        came.link.session.settle_run(came, transaction.accepted)
+        return True
+
     def hold(self, transaction: Transaction, arrival: Arrival, delivery: Delivery) -> None:
         """Record a posting, which enters its queues at the commit. Raises Refused, DecodeError or StoreFull; nothing is
         changed then."""
@@ -293,13 +311,14 @@ class Transactions:
             return  # nothing is asked for
         transaction.used_us = self._scribe.time_us
         limit = self.limits.retirements_max
+        left = limit - transaction.retired
         retirements, retiring = transaction.retirements, self._life.retiring
         accepted = verdict_of(outcome) is Verdict.ACCEPTED
         contested = False
         for at, delivery in enumerate(deliveries):
             message = delivery.context
             if message.__class__ is Message and message.holder is consumer:
-                if len(retirements) >= limit:
+                if left <= 0:
                     transaction.fail(
                         TransactionCondition.TRANSACTION_ROLLBACK, f"a transaction holds no more than {limit} outcomes"
                     )
@@ -311,6 +330,7 @@ class Transactions:
                 )
                 delivery.context = retiring[message] = retirement
                 retirements.append(retirement)
+                left -= 1
             elif isinstance(message, Retirement):
                 message.settled = message.settled or settled
                 contested = contested or message.transaction is not transaction
@@ -325,6 +345,22 @@ class Transactions:
             error = Error(TransactionCondition.TRANSACTION_ROLLBACK, CONTESTED)
             transaction.fail(error.condition, CONTESTED)
             self.terminate(transaction, error)
+
+    def retire_run(self, consumer: Consumer, sent: SentRun) -> bool:
+        """*Accepted* in a transaction, and settled, of messages that were sent together. False where they must be
+        looked at one by one: nothing is changed then."""
+        messages, state = sent.contexts, sent.state
+        if not isinstance(messages, MessageRun) or messages.holder is not consumer or state is None:
+            return False
+        try:
+            transaction = self.find(consumer.peer, state.txn_id)
+        except Refused:
+            return False
+        if transaction.retired + messages.count > self.limits.retirements_max:
+            return False
+        transaction.used_us = self._scribe.time_us
+        transaction.runs.append(RetiredRun(consumer, messages, sent))
+        return True
 
     def read(self, browser: Browser, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
         """The same of what a link was shown of a non-destructive queue, which holds nothing for it."""
@@ -384,7 +420,7 @@ class Transactions:
         if lasting := transaction.lasting:
             self.postings.record(transaction)
         events: list[Event] = []
-        lots = self.postings.lots(transaction)
+        lots = self.postings.lots(transaction, at_once=not (lasting or transaction.repeats))
         for lot in lots:
             append_entering(events, lot, scribe.time_us)
         accepted = [one for one in transaction.retirements if one.accepted]
@@ -406,18 +442,24 @@ class Transactions:
         fresh: dict[int, Message] = {}
         for lot in lots:
             self.postings.enter(lot)
-            entered += lot.messages
-            fresh.update(zip([held.sequence for held in lot.held], lot.messages, strict=False))
+            if isinstance(lot.messages, list):
+                entered += lot.messages
+                if isinstance(lot.held, list):
+                    fresh.update(zip([held.sequence for held in lot.held], lot.messages, strict=False))
         self._duplicates.commit(transaction, fresh)
         for consumer, group in groupby(accepted, attrgetter("consumer")):
             self._settling.accept_recorded(consumer, [self._give(retirement) for retirement in group])
+        for run in transaction.runs:
+            self._settling.run_accepted(run.messages)
         for retirement in others:
             if retirement.message.state is NodeState.ACQUIRED:
                 self._give(retirement)
                 self._settling.conclude(retirement.consumer, [retirement.delivery], retirement.state, Ending.SETTLED)
         for read in transaction.reads:
             self._reading.record(read.browser, read.deliveries, read.outcome)
-        for queue in dict.fromkeys([retirement.message.queue for retirement in transaction.retirements]):
+        queues = [retirement.message.queue for retirement in transaction.retirements]
+        queues += [run.messages.queue for run in transaction.runs]
+        for queue in dict.fromkeys(queues):
             life.wake(queue)  # it may be empty now, and not needed any more
         self._end(transaction)
         self._unsynced[transaction.txn_id] = transaction
@@ -461,7 +503,8 @@ class Transactions:
         """Release what waited for the disk: it has what it must of the commit."""
         del self._unsynced[transaction.txn_id]
         self._entering.available(messages)
-        for delivery in (*(held.delivery for held in transaction.postings), *transaction.repeated):
+        single = [held.delivery for held in transaction.postings if isinstance(held, Held)]
+        for delivery in (*single, *transaction.repeated):
             if not delivery.settled:  # its sender settles second
                 delivery.settle(ACCEPTED)
         for retirement in transaction.retirements:
@@ -516,6 +559,7 @@ class Transactions:
         """Roll back what it holds; it may go on."""
         self.postings.roll_back(transaction)
         self._duplicates.release(transaction)
+        self._lay_out(transaction)
         for retirement in transaction.retirements:
             if not self._stands(retirement):
                 retirement.delivery.context = None
@@ -525,10 +569,20 @@ class Transactions:
                 self._settling.conclude(retirement.consumer, [retirement.delivery], None, ending)
                 self._life.wake(retirement.message.queue)
         transaction.postings = []
+        transaction.posted = 0
         transaction.repeated = []
         transaction.retirements = []
         transaction.reads = []
         transaction.bytes = 0
+
+    def _lay_out(self, transaction: Transaction) -> None:
+        """Hold the outcomes of runs as those of single messages."""
+        for consumer, messages, sent in transaction.runs:
+            for message, delivery in zip(messages.each(), sent.deliveries(), strict=True):
+                retirement = Retirement(transaction, consumer, delivery, message, ACCEPTED, accepted=True, settled=True)
+                delivery.context = self._life.retiring[message] = retirement
+                transaction.retirements.append(retirement)
+        transaction.runs = []
 
     def _stands(self, retirement: Retirement) -> bool:
         """Return whether its message is still what the outcome was said of: not if it was purged or taken away."""

@@ -6,10 +6,12 @@ import pytest
 
 from acquit.broker.message import OVERHEAD_BYTES
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, TransactionLimits
+from acquit.broker.transact.transaction import HeldTogether
 from acquit.ledger.events import EventKind
 from acquit.protocol.definitions import Accepted, Rejected, Target
+from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
-from tests.support.broker_world import World, durable, live_of
+from tests.support.broker_world import World, durable, live_of, runs_in
 from tests.support.transacting import Controller
 
 
@@ -102,6 +104,49 @@ def test_what_a_transaction_may_hold_counts_over_all_that_arrives() -> None:
     txn = controller.declare()
     sent = [*controller.post(sender, txn, durable(bytes(6_000))), *controller.post(sender, txn, durable(bytes(6_000)))]
     assert [type(controller.provisional(one)) for one in sent] == [Accepted, Rejected]
+
+
+def held_together(*counts: int) -> tuple[World, Controller, bytes, SendingLink]:
+    """A transaction with postings of which the payloads are held, behind one from which the broker learned what they
+    are like."""
+    world = World()
+    client = world.client()
+    client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
+    controller = Controller(client)
+    sender, txn = client.sender("q"), controller.declare()
+    controller.post(sender, controller.declare(), Message(b"m"))
+    for count in counts:
+        controller.post(sender, txn, *[Message(b"m")] * count)
+    return world, controller, txn, sender
+
+
+def test_postings_that_are_alike_are_held_and_enter_as_one() -> None:
+    world, controller, txn, _ = held_together(5, 1, 7)
+    transaction = world.core.transactions.find(controller.client.peer, txn)
+    (held,) = transaction.postings
+    assert isinstance(held, HeldTogether)
+    assert (transaction.posted, len(held.payloads), live_of(world, "q")) == (13, 13, 0)
+    assert controller.commit(txn) is None
+    (run,) = runs_in(world.core.queues.by_name["q"].backlog)
+    assert run.count == live_of(world, "q") == 13
+
+
+def test_what_waits_for_the_disk_with_their_commit_is_not_seen_before() -> None:
+    world, controller, txn, sender = held_together(5)
+    controller.post(sender, txn, durable(b"d"))
+    controller.discharge(txn)
+    queue = world.core.queues.by_name["q"]
+    assert (queue.pending, queue.available) == (6, 0)
+    world.settle()
+    assert (queue.pending, queue.available) == (0, 6)
+
+
+def test_who_browses_sees_what_was_held_together() -> None:
+    world, controller, txn, _ = held_together(5)
+    browser = controller.client.receiver("q", "browser", browse=True, credit=10)
+    assert controller.commit(txn) is None
+    assert controller.client.bodies(browser) == [b"m"] * 5
+    assert live_of(world, "q") == 5
 
 
 def test_messages_of_a_group_that_are_committed_know_it() -> None:
