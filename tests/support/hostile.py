@@ -60,6 +60,8 @@ STATES: list[DeliveryState | None] = [
     Modified(True, message_annotations={"x-opt-a": 1}),
     Received(1, 2),
     TransactionalState(b"txn", Accepted()),
+    TransactionalState(b"other", Accepted()),
+    TransactionalState(b"third", Accepted()),
 ]
 
 

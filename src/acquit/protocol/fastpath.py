@@ -12,7 +12,8 @@ or is not wholly there, is left to the long way, which gives the very same resul
 tests/properties/test_fastpath.py holds the two against each other, on clients of every habit and on hostile ones.
 
 What can be predicted: a delivery of one frame, unsettled or settled, with its delivery-id as a four-byte uint and a tag
-of the same length as before, and in the same transaction, if in any; a disposition whose ids are four-byte uints.
+of the same length as before; a disposition whose ids are four-byte uints. What is in a transaction may be in another
+than before, with an id of the same length.
 Clients that write small ids in one byte go the long way until they grow.
 """
 
@@ -58,6 +59,11 @@ MANY: Final = 64
 _DISPOSITION: Final = b"\x00\x53\x15"
 _PREDICTABLE_STATES: Final = (type(None), Accepted, Released)
 _DISPOSITION_LAYOUTS_MAX: Final = 16
+_TRANSACTIONAL: Final = b"\x00\x53\x34"
+"""Descriptor of a transactional state, as most write it. A list follows."""
+_ID_AT: Final = {0xC0: 8, 0xD0: 14}
+"""Offset of its id in it, by the list's constructor, where that of the id is as here."""
+_BINARY: Final = 0xA0
 _UINT_WIDTHS: Final = {0x43: 1, 0x52: 2, 0x70: 5}
 
 
@@ -68,7 +74,6 @@ class TransferLayout:
         "alike",
         "before_id",
         "between",
-        "constants",
         "head_bytes",
         "id_at",
         "key",
@@ -80,6 +85,7 @@ class TransferLayout:
         "tag_at",
         "tag_bytes",
         "tail",
+        "txn_at",
         "unpack",
         "unsettled",
     )
@@ -95,8 +101,6 @@ class TransferLayout:
         self.tail = frame[tag_at + tag_bytes : head_bytes]
         self.head_bytes = head_bytes
         self.id_at, self.tag_at, self.tag_bytes = id_at, tag_at, tag_bytes
-        self.constants = ((4, self.before_id), (id_at + 4, self.between), (tag_at + tag_bytes, self.tail))
-        """Constant bytes, and where they are."""
         self.unpack = struct.Struct(f">I{id_at - 4}sI2s{tag_bytes}s{len(self.tail)}s").unpack_from
         options = link.session.connection.options
         self.size_max = options.max_frame_size
@@ -106,14 +110,21 @@ class TransferLayout:
         self.phase = 0
         self.unsettled = False
         self.state: TransactionalState | None = None
+        self.txn_at = 0
+        """Offset of the id of its transaction in `tail`; 0 for none."""
         self.alike = False
         """True if nothing is to be said of one of them that is not said of all: they may come as a run."""
+
+    @property
+    def constants(self) -> tuple[tuple[int, bytes], ...]:
+        """Constant bytes, and where they are."""
+        return (4, self.before_id), (self.id_at + 4, self.between), (self.tag_at + self.tag_bytes, self.tail)
 
 
 class DispositionLayout:
     """The constant bytes of dispositions, and what the codec has read in them."""
 
-    __slots__ = ("between", "frame_bytes", "role", "session", "settled", "state", "tail", "unpack")
+    __slots__ = ("between", "frame_bytes", "role", "session", "settled", "state", "tail", "txn_at", "unpack")
 
     def __init__(self, session: Session, said: Disposition, frame: bytes) -> None:
         self.session = session
@@ -124,6 +135,7 @@ class DispositionLayout:
         self.between = frame[20:21]
         after = 21 if said.last is None else 25
         self.tail = frame[after:]
+        self.txn_at = _txn_at(self.tail, self.state)
         last = "" if said.last is None else "I"
         self.unpack = struct.Struct(f">16xI1s{last}{len(self.tail)}s").unpack_from
 
@@ -200,8 +212,11 @@ def _transfer_key(data: bytes, offset: int) -> bytes:
 
 def _is_predictable(said: Disposition, frame: bytes) -> bool:
     """Return True if the ids stand where DispositionLayout looks for them, and the state is always the same."""
+    state = said.state
+    if isinstance(state, TransactionalState) and _txn_at(frame, state):
+        state = state.outcome
     return (
-        isinstance(said.state, _PREDICTABLE_STATES)
+        isinstance(state, _PREDICTABLE_STATES)
         and len(frame) > 20
         and frame[4] == 2
         and frame[8:12] == _DISPOSITION + b"\xc0"
@@ -232,6 +247,7 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     layout.message_format = said.message_format or 0
     layout.unsettled = not said.settled
     layout.state = state
+    layout.txn_at = _txn_at(layout.tail, state)
     if said.settled:
         input_ = Input.RECV_TRANSFER_SETTLED
     elif link.rcv_settle_mode is RcvSettleMode.SECOND:
@@ -243,9 +259,34 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     return layout
 
 
+def _txn_at(tail: bytes, state: object) -> int:
+    """Return the offset of the id of a transaction in the end of a frame that has its state; 0 where there is none, or
+    it stands elsewhere than most write it. No other field of a transfer behind the tag, or of a disposition, is binary.
+    """
+    if not isinstance(state, TransactionalState):
+        return 0
+    at, head = tail.find(_TRANSACTIONAL), bytes((_BINARY, len(state.txn_id) & 0xFF))
+    list_at = at + len(_TRANSACTIONAL)
+    id_at = at + _ID_AT.get(tail[list_at], 0) if 0 <= at < len(tail) - len(_TRANSACTIONAL) else 0
+    return id_at if id_at and tail.startswith(head + state.txn_id, id_at - 2) else 0
+
+
+def _follow(layout: TransferLayout | DispositionLayout, data: bytes, tail_at: int) -> None:
+    """Expect the transaction that the frame names whose tail is there, if it is like those before."""
+    state, txn_at = layout.state, layout.txn_at
+    assert isinstance(state, TransactionalState)  # or there would be no id
+    size = len(state.txn_id)
+    txn_id = data[tail_at + txn_at : tail_at + txn_at + size]
+    if txn_id != state.txn_id and len(txn_id) == size:
+        layout.tail = layout.tail[:txn_at] + txn_id + layout.tail[txn_at + size :]
+        layout.state = TransactionalState(txn_id, state.outcome)
+
+
 def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: int) -> int:
     data, offset = decoder.data, decoder.offset
     end = len(data)
+    if layout.txn_at:
+        _follow(layout, data, offset + layout.tag_at + layout.tag_bytes)
     link = layout.link
     session = link.session
     room = min(link.room_for_run, count_max)
@@ -330,6 +371,8 @@ def _take_disposition(layout: DispositionLayout, decoder: FrameDecoder) -> int:
     data, offset = decoder.data, decoder.offset
     if len(data) - offset < layout.frame_bytes or not layout.session.mapped:
         return 0
+    if layout.txn_at:
+        _follow(layout, data, offset + layout.frame_bytes - len(layout.tail))
     first, between, *last, tail = layout.unpack(data, offset)
     if between != layout.between or tail != layout.tail:
         return 0

@@ -141,7 +141,11 @@ def test_those_of_a_transaction_come_as_a_run_that_says_so() -> None:
     assert (said.first, said.last, said.settled, said.state) == (FIRST + 1, FIRST + 3, True, accepted)
     run = only(peer.send_bytes(transfers(FIRST + 4, 3, state=state)), RunReceived).run
     assert [one.remote_state for one in run.deliveries] == [state] * 3
-    assert kinds(peer.send_bytes(transfers(FIRST + 7, 1, state=TransactionalState(b"u")))) == ["DeliveriesReceived"]
+    other = TransactionalState(b"u")
+    run = only(peer.send_bytes(transfers(FIRST + 7, 2, state=other)), RunReceived).run
+    assert (run.state, [one.remote_state for one in run.deliveries]) == (other, [other] * 2)
+    longer = TransactionalState(b"longer")
+    assert kinds(peer.send_bytes(transfers(FIRST + 9, 1, state=longer))) == ["DeliveriesReceived"]
 
 
 def test_to_settle_a_single_one_leaves_a_run_whole() -> None:

@@ -16,6 +16,7 @@ from acquit.protocol.definitions import (
     RcvSettleMode,
     Received,
     Role,
+    TransactionalState,
     Transfer,
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
@@ -323,6 +324,64 @@ def test_a_disposition_like_the_last_needs_no_codec(monkeypatch: pytest.MonkeyPa
         assert peer.send_bytes(said(3)[:-1]) == [], "not whole"
     assert kinds(peer.send_bytes(said(3)[-1:])) == ["StatesReceived"]
     assert link.unsettled() == []
+
+
+def in_transaction(txn_id: bytes, number: int) -> bytes:
+    return disposition_bytes(FIRST_ID + number, None, TransactionalState(txn_id, ACCEPTED))
+
+
+def test_another_transaction_needs_no_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer, link, sent = sent_to(4)
+    peer.send_bytes(in_transaction(b"one", 0))
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "decode_composite", None)
+        for number, txn_id in ((1, b"two"), (2, b"two"), (3, b"one")):
+            state = TransactionalState(txn_id, ACCEPTED)
+            told = peer.send_bytes(in_transaction(txn_id, number))
+            assert told == [StatesReceived(link, [sent[number]], state, settled=True)]
+
+
+def with_wide_state(txn_id: bytes, number: int) -> bytes:
+    """A transfer whose state is a list of four-byte size and count."""
+    short = encode_composite(TransactionalState(txn_id))
+    wide = short[:3] + b"\xd0" + (4 + len(short) - 6).to_bytes(4, "big") + b"\x00\x00\x00\x01" + short[6:]
+    id_ = FIRST_ID + number
+    transfer = encode_composite(Transfer(0, id_, id_.to_bytes(4, "big"), 0, state=TransactionalState(txn_id)))
+    assert transfer.count(short) == 1
+    widened = transfer.replace(short, wide)
+    return encode_frame(0, widened[:4] + bytes([widened[4] + len(wide) - len(short)]) + widened[5:] + b"x")
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_another_transaction_of_transfers_needs_none_either(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+    def sent_in(txn_id: bytes, number: int) -> bytes:
+        if wide:
+            return with_wide_state(txn_id, number)
+        return transfer_bytes(FIRST_ID + number, state=TransactionalState(txn_id))
+
+    peer, _ = receiving_engine(100)
+    peer.send_bytes(sent_in(b"one", 0))
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "decode_composite", None)
+        for number, txn_id in ((1, b"two"), (2, b"two"), (3, b"one")):
+            (event,) = peer.send_bytes(sent_in(txn_id, number))
+            assert isinstance(event, DeliveriesReceived)
+            assert [one.remote_state for one in event.deliveries] == [TransactionalState(txn_id)]
+
+
+def test_an_id_of_another_length_or_that_is_written_otherwise_is_read() -> None:
+    peer, link, sent = sent_to(4)
+    peer.send_bytes(in_transaction(b"one", 0))
+    state = TransactionalState(b"other", ACCEPTED)
+    assert peer.send_bytes(in_transaction(b"other", 1)) == [StatesReceived(link, [sent[1]], state, settled=True)]
+    known = len(peer.engine.predictions.dispositions)
+    long = TransactionalState(b"long" * 64, ACCEPTED)
+    told = peer.send_bytes(disposition_bytes(FIRST_ID + 2, None, long))
+    assert told == [StatesReceived(link, [sent[2]], long, settled=True)]
+    failed = TransactionalState(b"other", Modified(True))
+    told = peer.send_bytes(disposition_bytes(FIRST_ID + 3, None, failed))
+    assert told == [StatesReceived(link, [sent[3]], failed, settled=True)]
+    assert len(peer.engine.predictions.dispositions) == known
 
 
 def test_another_state_is_another_layout() -> None:

@@ -7,8 +7,8 @@ durable is only counted, as everywhere.
 Most of them are plain, as `intake.posting` has it, and come in a row to one queue: a `HeldRun` takes those, and at the
 commit those that are alike enter together, as groups of postings do. Everything else is held, and enters, by itself.
 
-Of volatile ones that one `Template` predicts, only the payloads are held. Where a transaction posts nothing else, and
-what it does need not be on the disk first, they enter as the runs that they would have been without it.
+Of volatile ones that one `Template` predicts, only the payloads are held. Where nothing that the transaction does must
+be on the disk first, they enter as the runs that they would have been without it.
 """
 
 from __future__ import annotations
@@ -189,25 +189,24 @@ class HeldPostings:
     def lots(self, transaction: Transaction, *, at_once: bool) -> list[HeldLot]:
         """Make the messages that its postings become, in order. `at_once`: they are available when they enter. Raises
         StoreFull."""
-        as_runs = at_once and all(isinstance(held, HeldTogether) for held in transaction.postings)
         lots = []
         for group in _alike(transaction):
             if isinstance(group, HeldTogether):
-                lots.append(HeldLot(group, self._together(group, transaction.peer.container, as_runs=as_runs)))
+                lots.append(HeldLot(group, self._together(group, transaction.peer.container, at_once=at_once)))
             else:
                 arrival = group[0].arrival
                 messages = self._plain_messages(group) if arrival is None else self._messages(group[0], arrival)
                 lots.append(HeldLot(group, messages))
         return lots
 
-    def _together(self, held: HeldTogether, poster: str, *, as_runs: bool) -> list[Message] | MessageRun:
+    def _together(self, held: HeldTogether, poster: str, *, at_once: bool) -> list[Message] | MessageRun:
         """Make the messages of those of which only the payloads are held. Raises StoreFull."""
         queue, payloads, time_us = held.target, held.payloads, self._scribe.time_us
         first = self._scribe.sequences.take_all(len(payloads), time_us)
         sequences = range(first, first + len(payloads))
         size_max = max(map(len, payloads))
         run = MessageRun(queue, sequences, held.template, payloads, held.payload_bytes, size_max, time_us)
-        if as_runs and queue.plain and not queue.browsers:
+        if at_once and queue.plain and not queue.browsers:
             return run
         messages = run.each()
         for message in messages:

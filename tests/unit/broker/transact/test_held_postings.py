@@ -131,14 +131,21 @@ def test_postings_that_are_alike_are_held_and_enter_as_one() -> None:
     assert run.count == live_of(world, "q") == 13
 
 
-def test_what_waits_for_the_disk_with_their_commit_is_not_seen_before() -> None:
+@pytest.mark.parametrize("posts", [True, False])
+def test_what_waits_for_the_disk_with_their_commit_is_not_seen_before(posts: bool) -> None:
     world, controller, txn, sender = held_together(5)
-    controller.post(sender, txn, durable(b"d"))
+    if posts:
+        controller.post(sender, txn, durable(b"d"))
+    else:
+        controller.client.post_all(controller.client.sender("other", "to-other"), durable(b"d"))
+        receiver = controller.client.receiver("other", credit=1)
+        world.settle()
+        controller.retire(txn, *controller.client.held(receiver))
     controller.discharge(txn)
     queue = world.core.queues.by_name["q"]
-    assert (queue.pending, queue.available) == (6, 0)
+    assert (queue.pending, queue.available) == (5 + posts, 0)
     world.settle()
-    assert (queue.pending, queue.available) == (0, 6)
+    assert (queue.pending, queue.available) == (0, 5 + posts)
 
 
 def test_who_browses_sees_what_was_held_together() -> None:
@@ -146,6 +153,14 @@ def test_who_browses_sees_what_was_held_together() -> None:
     browser = controller.client.receiver("q", "browser", browse=True, credit=10)
     assert controller.commit(txn) is None
     assert controller.client.bodies(browser) == [b"m"] * 5
+    assert live_of(world, "q") == 5
+
+
+def test_who_wants_nothing_of_its_own_is_not_given_what_was_held_together() -> None:
+    world, controller, txn, _ = held_together(5)
+    receiver = controller.client.receiver("q", no_local=True, credit=10)
+    assert controller.commit(txn) is None
+    assert not controller.client.held(receiver)
     assert live_of(world, "q") == 5
 
 
