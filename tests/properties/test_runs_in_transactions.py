@@ -278,6 +278,7 @@ POSTED: Story = [("held", "volatile", 6), ("commit", "", 1)]
 @example("narrow", [*POSTED, *[("held", "large", 8)] * 3, ("commit", "", 1)])
 @example("q", [("held", "urgent", 2), ("held", "volatile", 4), ("held", "urgent", 8), ("commit", "", 1)])
 @example("q", [("held", "large", 2), ("held", "large", 8), ("held", "large", 8), ("commit", "", 1)])
+@example("q", [("held", "large", 2), ("held", "large", 8), ("held", "large", 4), ("commit", "", 1)])
 @example("q", [("sender", "second", 1), ("held", "volatile", 2), ("held", "volatile", 6), ("commit", "", 1)])
 @example("q", [("held settled", "volatile", 2), ("held settled", "volatile", 6), ("commit", "", 1), ("grant", "", 8)])
 @example("q", [("held settled", "volatile", 8), ("held settled", "volatile", 8), ("held settled", "volatile", 8)])

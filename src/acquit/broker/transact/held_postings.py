@@ -377,8 +377,9 @@ class HeldRun:
         # What sees its settlement by the commit is held by itself.
         self._single = producer.link.rcv_settle_mode is RcvSettleMode.SECOND
         self._group: list[Held | HeldTogether] = []
-        self._together = _last_together(transaction, queue)
-        self._count = self._payload_bytes = self._volatile = self._volatile_bytes = 0
+        self._together = _last_together(transaction)
+        self._volatile = self._volatile_bytes = 0
+        self._limits = limits
         self._room = Room(queue, life.memory)
         self._messages_left = limits.postings_max - transaction.posted
         self._bytes_left = limits.bytes_max - transaction.bytes
@@ -393,7 +394,7 @@ class HeldRun:
         time_us, actor = scribe.time_us, scribe.actor_number(self._producer)
         try:
             sequence = scribe.sequences.take(time_us)
-            if not self._single and isinstance(known, Template) and _holds_together(known):
+            if not (durable or self._single) and isinstance(known, Template) and _holds_together(known):
                 self._hold_together(known, [payload], size)
                 return True
             held = Held(
@@ -407,7 +408,11 @@ class HeldRun:
             self._duplicates.held(known.identity, self._transaction, sequence)
         self._together = None
         self._group.append(held)
-        self._take_room(1, size, durable=durable)
+        self._messages_left -= 1
+        self._bytes_left -= size
+        if not durable:
+            self._volatile += 1
+            self._volatile_bytes += size
         return True
 
     def take_all(self, payloads: Sequence[bytes]) -> bool:
@@ -435,18 +440,13 @@ class HeldRun:
         if together is None or together.template is not template:
             together = self._together = HeldTogether(template, self.queue)
             self._group.append(together)
+        count = len(payloads)
         together.payloads += payloads
         together.payload_bytes += payload_bytes
-        self._take_room(len(payloads), payload_bytes, durable=False)
-
-    def _take_room(self, count: int, payload_bytes: int, *, durable: bool) -> None:
-        self._count += count
-        self._payload_bytes += payload_bytes
         self._messages_left -= count
         self._bytes_left -= payload_bytes
-        if not durable:
-            self._volatile += count
-            self._volatile_bytes += payload_bytes
+        self._volatile += count
+        self._volatile_bytes += payload_bytes
 
     @property
     def predicted(self) -> bool:
@@ -456,10 +456,13 @@ class HeldRun:
 
     def close(self) -> None:
         """Count what was held: limits are looked at with all that is there."""
-        if self._count:
-            counted = self._count, self._payload_bytes, self._volatile, self._volatile_bytes
-            self._postings.count(self._transaction, [self.queue], self._group, *counted)
-            self._producer.average_bytes += (self._payload_bytes // self._count - self._producer.average_bytes) // 4
+        transaction, producer = self._transaction, self._producer
+        count = self._limits.postings_max - transaction.posted - self._messages_left
+        payload_bytes = self._limits.bytes_max - transaction.bytes - self._bytes_left
+        if count:
+            volatile = self._volatile, self._volatile_bytes
+            self._postings.count(transaction, [self.queue], self._group, count, payload_bytes, *volatile)
+            producer.average_bytes += (payload_bytes // count - producer.average_bytes) // 4
 
 
 def _alike(transaction: Transaction) -> Iterator[list[Held] | HeldTogether]:
@@ -480,10 +483,11 @@ def _holds_together(template: Template) -> bool:
     return not (template.durable or template.marked)
 
 
-def _last_together(transaction: Transaction, queue: Queue) -> HeldTogether | None:
-    """Return what holds the last postings of a transaction, if more of them for this queue may be behind these."""
+def _last_together(transaction: Transaction) -> HeldTogether | None:
+    """Return what holds the last postings of a transaction, if others that fit its template may be behind these: a
+    template is of one link, and so they are for one queue."""
     last = transaction.postings[-1] if transaction.postings else None
-    return last if isinstance(last, HeldTogether) and last.target is queue else None
+    return last if isinstance(last, HeldTogether) else None
 
 
 def _kind(held: Held | HeldTogether) -> object:

@@ -148,6 +148,15 @@ def test_what_waits_for_the_disk_with_their_commit_is_not_seen_before(posts: boo
     assert (queue.pending, queue.available) == (0, 5 + posts)
 
 
+def test_what_is_held_singly_keeps_its_place_among_them() -> None:
+    world, controller, txn, sender = held_together(2)
+    controller.post(sender, txn, Message(b"1"), Message(b"2", durable=True), Message(b"3"))
+    assert controller.commit(txn) is None
+    receiver = controller.client.receiver("q", credit=10)
+    world.settle()
+    assert controller.client.bodies(receiver) == [b"m", b"m", b"1", b"2", b"3"]
+
+
 def test_who_browses_sees_what_was_held_together() -> None:
     world, controller, txn, _ = held_together(5)
     browser = controller.client.receiver("q", "browser", browse=True, credit=10)
