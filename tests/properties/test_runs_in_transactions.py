@@ -140,6 +140,9 @@ class Play:
         self.world.settle()
         self.world.check_journal()
         self.look()
+        for queue in self.world.core.queues.by_name.values():
+            extras = [message.extra for message in queue.backlog.next_messages()]
+            self.seen.append([extra and (extra.group, extra.closes_group, extra.poster) for extra in extras])
         return self.seen
 
     def step(self, verb: str, kind: str, count: int) -> None:
@@ -279,6 +282,8 @@ POSTED: Story = [("held", "volatile", 6), ("commit", "", 1)]
 @example("q", [("held", "urgent", 2), ("held", "volatile", 4), ("held", "urgent", 8), ("commit", "", 1)])
 @example("q", [("held", "large", 2), ("held", "large", 8), ("held", "large", 8), ("commit", "", 1)])
 @example("q", [("held", "large", 2), ("held", "large", 8), ("held", "large", 4), ("commit", "", 1)])
+@example("narrow", [*[("held", "large", 8), ("commit", "", 2)] * 3, ("held", "large", 8), ("commit", "", 1)])
+@example("q", [("held", "grouped", 2), ("held", "grouped", 8), ("commit", "", 2)])
 @example("q", [("sender", "second", 1), ("held", "volatile", 2), ("held", "volatile", 6), ("commit", "", 1)])
 @example("q", [("held settled", "volatile", 2), ("held settled", "volatile", 6), ("commit", "", 1), ("grant", "", 8)])
 @example("q", [("held settled", "volatile", 8), ("held settled", "volatile", 8), ("held settled", "volatile", 8)])
