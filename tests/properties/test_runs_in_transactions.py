@@ -141,7 +141,9 @@ class Play:
         self.world.check_journal()
         self.look()
         for queue in self.world.core.queues.by_name.values():
-            extras = [message.extra for message in queue.backlog.next_messages()]
+            waiting = list(queue.backlog.next_messages())
+            self.seen.append([(message.sequence, message.priority, message.flags, message.body) for message in waiting])
+            extras = [message.extra for message in waiting]
             self.seen.append([extra and (extra.group, extra.closes_group, extra.poster) for extra in extras])
         return self.seen
 
