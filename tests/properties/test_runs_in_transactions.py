@@ -20,7 +20,15 @@ from acquit.broker.intake.runs import Runs
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
 from acquit.broker.transact.transactions import Transactions
-from acquit.protocol.definitions import Accepted, DeliveryState, Modified, RcvSettleMode, Rejected, Released
+from acquit.protocol.definitions import (
+    Accepted,
+    DeliveryState,
+    Modified,
+    RcvSettleMode,
+    Rejected,
+    Released,
+    TransactionalState,
+)
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
@@ -64,6 +72,7 @@ steps = st.lists(
         st.tuples(st.sampled_from(["held"] * 4 + ["held settled"]), st.just("volatile"), counts),
         st.tuples(st.just("held"), st.sampled_from(list(KINDS)), counts),
         st.tuples(st.just("post"), st.sampled_from(["volatile", *KINDS]), counts),
+        st.tuples(st.just("foreign"), st.just("volatile"), counts),
         st.tuples(st.just("grant"), st.just(""), counts),
         st.tuples(st.just("retire"), st.sampled_from(["accept"] * 6 + list(OUTCOMES)), counts),
         st.tuples(st.sampled_from(["retire unsettled", "retire one"]), st.sampled_from(list(OUTCOMES)), counts),
@@ -162,6 +171,12 @@ class Play:
                     sending.client.post(self.sender, *messages)
                 else:
                     sending.controller.post(self.sender, sending.txn, *messages, settled=verb == "held settled")
+            case "foreign":  # in another format, whatever it is
+                for _ in range(min(count, self.sender.credit)):
+                    self.number += 1
+                    payload = KINDS[kind](b"%04d" % self.number).encode()
+                    state = TransactionalState(sending.txn)
+                    self.sender.send(b"f%03d" % self.number, payload, message_format=7, state=state)
             case "grant":
                 link.grant(link.credit + count)
             case "retire" | "retire unsettled" if held:
@@ -286,6 +301,7 @@ POSTED: Story = [("held", "volatile", 6), ("commit", "", 1)]
 @example("q", [("held", "large", 2), ("held", "large", 8), ("held", "large", 4), ("commit", "", 1)])
 @example("narrow", [*[("held", "large", 8), ("commit", "", 2)] * 3, ("held", "large", 8), ("commit", "", 1)])
 @example("q", [("held", "grouped", 2), ("held", "grouped", 8), ("commit", "", 2)])
+@example("q", [("foreign", "volatile", 2), ("foreign", "volatile", 6), ("commit", "", 2)])
 @example("q", [("sender", "second", 1), ("held", "volatile", 2), ("held", "volatile", 6), ("commit", "", 1)])
 @example("q", [("held settled", "volatile", 2), ("held settled", "volatile", 6), ("commit", "", 1), ("grant", "", 8)])
 @example("q", [("held settled", "volatile", 8), ("held settled", "volatile", 8), ("held settled", "volatile", 8)])

@@ -255,8 +255,8 @@ class Transactions:
 
     def hold_run(self, producer: Producer, came: ReceivedRun, state: TransactionalState) -> bool:
         """Hold postings that came together, and answer them. False where one of them must be looked at by itself:
-        nothing is changed then."""
-        if came.message_format or producer.mark is not None or producer.resumable is not None:
+        nothing is changed then. (Links that post in no transaction take no runs.)"""
+        if came.message_format:
             return False
         try:
             transaction = self.find(producer.peer, state.txn_id)
