@@ -273,6 +273,8 @@ def played(address: str, story: Story, *, hot: bool) -> list[object]:
 
 
 POSTED: Story = [("held", "volatile", 6), ("commit", "", 1)]
+TAKEN: Story = [*POSTED, ("grant", "", 8), ("accept", "", 4)]
+"""What is left of it is one run."""
 
 
 @pytest.mark.pure
@@ -284,6 +286,7 @@ POSTED: Story = [("held", "volatile", 6), ("commit", "", 1)]
 @example("q", [*POSTED, ("grant", "", 8), ("retire", "accept", 3), ("lose", "", 1), ("grant", "", 8)])
 @example("q", [*POSTED, *POSTED, ("grant", "", 8), ("retire", "accept", 8), ("retire", "accept", 8), ("commit", "", 1)])
 @example("q", [*POSTED, ("grant", "", 8), ("retire", "accept", 3), ("pass time", "", 8), ("pass time", "", 8)])
+@example("q", [*TAKEN, ("pass time", "", 8), ("retire", "accept", 5), ("pass time", "", 8)])
 @example("q", [("held", "volatile", 6), ("pass time", "", 8), ("pass time", "", 8), ("commit", "", 1)])
 @example("q", [("held", "volatile", 6), ("watch", "", 4), ("commit", "", 1), ("grant", "", 8)])
 @example("q", [("held", "volatile", 6), ("no local", "", 4), ("commit", "", 1), ("grant", "", 8)])

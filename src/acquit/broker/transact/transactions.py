@@ -350,7 +350,7 @@ class Transactions:
         """*Accepted* in a transaction, and settled, of messages that were sent together. False where they must be
         looked at one by one: nothing is changed then."""
         messages, state = sent.contexts, sent.state
-        if not isinstance(messages, MessageRun) or messages.holder is not consumer or state is None:
+        if not isinstance(messages, MessageRun) or state is None:
             return False
         try:
             transaction = self.find(consumer.peer, state.txn_id)

@@ -51,6 +51,17 @@ def test_memory_is_given_back_at_the_end() -> None:
     assert (postings.memory_bytes, postings.durable_bytes) == (0, 0)
 
 
+def test_what_was_idle_for_too_long_holds_nothing() -> None:
+    world = World(BrokerOptions(transactions=TransactionLimits(idle_timeout_ms=1_000)))
+    controller = Controller(world.client())
+    txn = controller.declare()
+    controller.post(controller.client.sender("q"), txn, Message(b"1"), Message(b"2"))
+    (transaction,) = world.core.transactions
+    assert (transaction.posted, len(transaction.postings)) == (2, 2)
+    world.advance(3_000)
+    assert (transaction.posted, transaction.postings, transaction.bytes) == (0, [], 0)
+
+
 def test_there_must_be_memory_for_the_record_of_a_posting_too() -> None:
     """At a topic, where no queue is there to be full."""
     world = World(BrokerOptions(limits=BrokerLimits(memory_bytes_max=1 << 20)))

@@ -1142,6 +1142,28 @@ def test_a_queue_is_kept_for_what_is_to_enter_it() -> None:
         assert "q" not in world.core.queues.by_name
 
 
+def test_a_queue_goes_with_the_run_that_a_commit_takes_from_it() -> None:
+    world = World(BrokerOptions(address=(AddressRule("#", {"auto_delete": True}),)))
+    client = world.client()
+    client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
+    controller, sender, receiver = Controller(client), client.sender("q"), client.receiver("q", credit=10)
+    for count in (1, 3):
+        client.post(sender, *[Message("x")] * count)
+        world.settle()
+    first, *others = client.held(receiver)
+    first.settle(Accepted())
+    txn = controller.declare()
+    controller.retire(txn, *others)
+    transaction = world.core.transactions.find(client.peer, txn)
+    assert (transaction.retirements, [run.messages.count for run in transaction.runs]) == ([], [3])
+    for link in (sender, receiver):
+        link.detach()
+    world.settle()
+    assert live_of(world, "q") == 3
+    assert controller.commit(txn) is None
+    assert "q" not in world.core.queues.by_name
+
+
 def test_a_dead_letter_whose_body_must_be_read_waits_for_it() -> None:
     """All of a commit is one batch: what has to be read is read before it."""
     world = World(BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 64 * 1024}),)))
