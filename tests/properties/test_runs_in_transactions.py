@@ -286,6 +286,7 @@ TAKEN: Story = [*POSTED, ("grant", "", 8), ("accept", "", 4)]
 @example("q", [*POSTED, ("grant", "", 8), ("retire", "accept", 3), ("lose", "", 1), ("grant", "", 8)])
 @example("q", [*POSTED, *POSTED, ("grant", "", 8), ("retire", "accept", 8), ("retire", "accept", 8), ("commit", "", 1)])
 @example("q", [*POSTED, ("grant", "", 8), ("retire", "accept", 3), ("pass time", "", 8), ("pass time", "", 8)])
+@example("q", [*TAKEN, ("retire", "accept", 5), *[("pass time", "", 8)] * 3])
 @example("q", [*TAKEN, ("pass time", "", 8), ("retire", "accept", 5), ("pass time", "", 8)])
 @example("q", [("held", "volatile", 6), ("pass time", "", 8), ("pass time", "", 8), ("commit", "", 1)])
 @example("q", [("held", "volatile", 6), ("watch", "", 4), ("commit", "", 1), ("grant", "", 8)])

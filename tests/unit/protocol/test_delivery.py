@@ -9,7 +9,7 @@ import pytest
 
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
-from acquit.protocol.costs import ACCEPTED_COST
+from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, UNBOUNDED
 from acquit.protocol.definitions import Detach, Disposition, RcvSettleMode, Role, TransactionalState, Transfer
 from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, RunRetired, StatesReceived
 from acquit.protocol.frames import encode_frame
@@ -261,6 +261,7 @@ def test_what_is_accepted_in_a_transaction_is_heard_of_together() -> None:
     assert [(one.context, one.delivery_id, one.tag, one.settled, one.remote_state) for one in run.deliveries()] == [
         (letter, FIRST + 1 + at, tag(ord(letter)), True, state) for at, letter in enumerate("abc")
     ]
+    assert UNBOUNDED - peer.engine.turn.left >= FRAME_COSTS[Disposition] + 3 * DELIVERY_COST, "as of single ones"
     assert [one.context for one in link.unsettled()] == ["first", "d", "e"]
     assert kinds(peer.say(said)) == ["TransactionalStateMissed"]
 

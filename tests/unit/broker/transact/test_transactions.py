@@ -24,11 +24,12 @@ from acquit.protocol.definitions import (
     Received,
     Rejected,
     Released,
+    Source,
     Target,
     TransactionalState,
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
-from acquit.protocol.link import SendingLink
+from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.store.options import MIB
 from acquit.store.reading import FolderReader
@@ -1142,18 +1143,36 @@ def test_a_queue_is_kept_for_what_is_to_enter_it() -> None:
         assert "q" not in world.core.queues.by_name
 
 
-def test_a_queue_goes_with_the_run_that_a_commit_takes_from_it() -> None:
-    world = World(BrokerOptions(address=(AddressRule("#", {"auto_delete": True}),)))
+def having_a_run(world: World) -> tuple[Controller, SendingLink, ReceivingLink]:
+    """A client that has a run of three messages, with a link to their queue and the one from it."""
     client = world.client()
     client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
     controller, sender, receiver = Controller(client), client.sender("q"), client.receiver("q", credit=10)
     for count in (1, 3):
         client.post(sender, *[Message("x")] * count)
         world.settle()
-    first, *others = client.held(receiver)
-    first.settle(Accepted())
-    txn = controller.declare()
-    controller.retire(txn, *others)
+    client.held(receiver)[0].settle(Accepted())
+    return controller, sender, receiver
+
+
+def test_a_run_is_retired_whose_link_was_stolen_just_before() -> None:
+    world = World()
+    controller, _, receiver = having_a_run(world)
+    client, txn = controller.client, controller.declare()
+    other = client.engine.begin()
+    other.attach_receiver("receiver", source=Source("q"), target=Target("there"))
+    controller.retire(txn, *client.held(receiver))  # in the same read
+    transaction = world.core.transactions.find(client.peer, txn)
+    assert (len(transaction.retirements), transaction.runs, transaction.failed) == (3, [], None)
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 0
+
+
+def test_a_queue_goes_with_the_run_that_a_commit_takes_from_it() -> None:
+    world = World(BrokerOptions(address=(AddressRule("#", {"auto_delete": True}),)))
+    controller, sender, receiver = having_a_run(world)
+    client, txn = controller.client, controller.declare()
+    controller.retire(txn, *client.held(receiver))
     transaction = world.core.transactions.find(client.peer, txn)
     assert (transaction.retirements, [run.messages.count for run in transaction.runs]) == ([], [3])
     for link in (sender, receiver):
