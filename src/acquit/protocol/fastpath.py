@@ -213,7 +213,7 @@ def _transfer_key(data: bytes, offset: int) -> bytes:
 def _is_predictable(said: Disposition, frame: bytes) -> bool:
     """Return True if the ids stand where DispositionLayout looks for them, and the state is always the same."""
     state = said.state
-    if isinstance(state, TransactionalState) and _txn_at(frame, state):
+    if isinstance(state, TransactionalState):
         state = state.outcome
     return (
         isinstance(state, _PREDICTABLE_STATES)
@@ -268,7 +268,7 @@ def _txn_at(tail: bytes, state: object) -> int:
     at, head = tail.find(_TRANSACTIONAL), bytes((_BINARY, len(state.txn_id) & 0xFF))
     list_at = at + len(_TRANSACTIONAL)
     id_at = at + _ID_AT.get(tail[list_at], 0) if 0 <= at < len(tail) - len(_TRANSACTIONAL) else 0
-    return id_at if id_at and tail.startswith(head + state.txn_id, id_at - 2) else 0
+    return id_at if tail.startswith(head + state.txn_id, id_at - 2) else 0
 
 
 def _follow(layout: TransferLayout | DispositionLayout, data: bytes, tail_at: int) -> None:

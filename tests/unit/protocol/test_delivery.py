@@ -264,6 +264,8 @@ def test_what_is_accepted_in_a_transaction_is_heard_of_together() -> None:
     assert UNBOUNDED - peer.engine.turn.left >= FRAME_COSTS[Disposition] + 3 * DELIVERY_COST, "as of single ones"
     assert [one.context for one in link.unsettled()] == ["first", "d", "e"]
     assert kinds(peer.say(said)) == ["TransactionalStateMissed"]
+    released = TransactionalState(b"t", RELEASED)
+    assert accept(peer, FIRST + 4, FIRST + 5, state=released) == [(StatesReceived, "de")]
 
 
 def test_one_disposition_in_a_transaction_is_heard_of_all_and_misses_none() -> None:

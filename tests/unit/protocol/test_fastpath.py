@@ -341,10 +341,13 @@ def test_another_transaction_needs_no_codec(monkeypatch: pytest.MonkeyPatch) -> 
             assert told == [StatesReceived(link, [sent[number]], state, settled=True)]
 
 
-def with_wide_state(txn_id: bytes, number: int) -> bytes:
-    """A transfer whose state is a list of four-byte size and count."""
+def with_wide_state(txn_id: bytes, number: int, *, wide_id: bool = False) -> bytes:
+    """A transfer whose state is a list of four-byte size and count, or whose id has a length of four bytes."""
     short = encode_composite(TransactionalState(txn_id))
-    wide = short[:3] + b"\xd0" + (4 + len(short) - 6).to_bytes(4, "big") + b"\x00\x00\x00\x01" + short[6:]
+    if wide_id:
+        wide = short[:4] + bytes([short[4] + 3, 1, 0xB0]) + len(txn_id).to_bytes(4, "big") + txn_id
+    else:
+        wide = short[:3] + b"\xd0" + (4 + len(short) - 6).to_bytes(4, "big") + b"\x00\x00\x00\x01" + short[6:]
     id_ = FIRST_ID + number
     transfer = encode_composite(Transfer(0, id_, id_.to_bytes(4, "big"), 0, state=TransactionalState(txn_id)))
     assert transfer.count(short) == 1
@@ -367,6 +370,25 @@ def test_another_transaction_of_transfers_needs_none_either(monkeypatch: pytest.
             (event,) = peer.send_bytes(sent_in(txn_id, number))
             assert isinstance(event, DeliveriesReceived)
             assert [one.remote_state for one in event.deliveries] == [TransactionalState(txn_id)]
+
+
+def test_an_id_that_is_written_with_a_wide_length_is_read() -> None:
+    peer, _ = receiving_engine(100)
+    for number, txn_id in enumerate((b"one", b"one", b"two")):
+        (event,) = peer.send_bytes(with_wide_state(txn_id, number, wide_id=True))
+        assert isinstance(event, DeliveriesReceived)
+        assert [one.remote_state for one in event.deliveries] == [TransactionalState(txn_id)]
+
+
+def test_an_id_that_comes_in_two_reads_is_whole() -> None:
+    peer, _ = receiving_engine(100)
+    peer.send_bytes(transfer_bytes(FIRST_ID, state=TransactionalState(b"one")))
+    state = TransactionalState(b"two")
+    data = b"".join(transfer_bytes(FIRST_ID + number, state=state) for number in range(1, 80))
+    cut = data.index(b"two") + 2
+    events = [*peer.send_bytes(data[:cut]), *peer.send_bytes(data[cut:])]
+    deliveries = [one for event in events if isinstance(event, DeliveriesReceived) for one in event.deliveries]
+    assert [one.remote_state for one in deliveries] == [state] * 79
 
 
 def test_an_id_of_another_length_or_that_is_written_otherwise_is_read() -> None:
