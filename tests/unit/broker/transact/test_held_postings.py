@@ -160,6 +160,18 @@ def test_what_waits_for_the_disk_with_their_commit_is_not_seen_before(posts: boo
     assert (queue.pending, queue.available) == (0, 5 + posts)
 
 
+def test_what_waits_with_a_repetition_of_what_is_not_on_the_disk_is_not_seen_before() -> None:
+    world, controller, txn, sender = held_together(5)
+    same = durable(b"d", application_properties={"_AMQ_DUPL_ID": "1"})
+    controller.client.post(sender, same)
+    controller.post(sender, txn, same)
+    controller.discharge(txn)
+    queue = world.core.queues.by_name["q"]
+    assert queue.available == 0
+    world.settle()
+    assert queue.available == 6
+
+
 def test_what_is_held_singly_keeps_its_place_among_them() -> None:
     world, controller, txn, sender = held_together(2)
     controller.post(sender, txn, Message(b"1"), Message(b"2", durable=True), Message(b"3"))
