@@ -68,6 +68,7 @@ class MessageRun:
     __slots__ = (
         "holder",
         "laid_out",
+        "marked",
         "payload_bytes",
         "payloads",
         "posted_us",
@@ -96,6 +97,8 @@ class MessageRun:
         self.size_max = size_max
         """No payload is larger."""
         self.posted_us = posted_us
+        self.marked = shape.marked and queue.policy.message_groups
+        """True if each is of a group, and its queue had such when it came."""
         self.holder: RunHolder | None = None
         self.laid_out: list[Message] | None = None
         """The messages as objects of their own, once somebody has looked at one; what is done to those is not done to
@@ -119,7 +122,7 @@ class MessageRun:
     @property
     def grouped(self) -> bool:
         """True if each is of a group, and its queue has such."""
-        return self.shape.marked and self.queue.policy.message_groups
+        return self.marked and self.queue.policy.message_groups
 
     def heads(self) -> list[bytes]:
         """Return what is transferred of each before `rests`."""
@@ -137,7 +140,7 @@ class MessageRun:
         front = MessageRun(
             self.queue, self.sequences[:count], self.shape, payloads, payload_bytes, self.size_max, self.posted_us
         )
-        front.holder = self.holder
+        front.holder, front.marked = self.holder, self.marked
         self.sequences = self.sequences[count:]
         self.payloads = self.payloads[count:]
         self.payload_bytes -= payload_bytes
@@ -151,7 +154,9 @@ class MessageRun:
         payloads = [self.payloads[place] for place in places]
         sequences = [self.sequences[place] for place in places]
         payload_bytes = sum(map(len, payloads))
-        return MessageRun(self.queue, sequences, self.shape, payloads, payload_bytes, self.size_max, self.posted_us)
+        part = MessageRun(self.queue, sequences, self.shape, payloads, payload_bytes, self.size_max, self.posted_us)
+        part.marked = self.marked
+        return part
 
     def end(self) -> None:
         """Take notice that they are in their queue no more, and nobody holds them."""
@@ -180,7 +185,7 @@ class MessageRun:
             )
             for sequence, payload, body in zip(self.sequences, self.payloads, bodies, strict=True)
         ]
-        if self.grouped:
+        if self.marked:
             for message, payload in zip(messages, self.payloads, strict=True):
                 message.need_extra().group = self.shape.group_of(payload)
         self.payloads = ()

@@ -39,8 +39,11 @@ from acquit.broker.memory import READ_AHEAD_MESSAGES, tell_returns
 from acquit.broker.message import ASIDE, DISPATCHED, DURABLE, OBJECT_BYTES, OVERHEAD_BYTES, Message
 from acquit.broker.queue import NodeState
 from acquit.broker.selector import STEPS_MAX, Fields, fields_of, fields_of_properties
+from acquit.protocol.serial import MASK as ID_MASK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from acquit.broker.denials import Denials
     from acquit.broker.dispatching.consumers import Consumer, Interest
     from acquit.broker.dispatching.sending import Sending
@@ -77,6 +80,8 @@ class Choosing:
         """Judgements that are left of this turn on a queue."""
         self.steps = 0
         """Steps of LIKE that are left of it."""
+        self.run_messages = 0
+        """Messages that may be placed in runs in what is left of it."""
         self._out_of_memory: dict[Queue, None] = {}
         """Queues of which nothing more is read until there is memory: see `look_to`."""
 
@@ -87,6 +92,7 @@ class Choosing:
             return False
         self.looks = max(LOOKS_MAX, _STEP_MIN * len(queue.interests))
         self.steps = STEPS_TURN_MAX
+        self.run_messages = _RUN_LOOK * LOOKS_MAX
         looked = False
         barrier = barrier_of(queue)
         held_back = False
@@ -148,6 +154,7 @@ class Choosing:
         while self.looks > 0 and pass_.goes_on() and backlog.count and not queue.held_up:
             if self._place_run(queue, pass_):
                 continue
+            self.looks = max(self.looks, 1)  # what it took to find that out
             taken = backlog.take(min(SHARE_MAX, self.looks))
             for index, message in enumerate(taken):
                 place = rank(message)
@@ -174,25 +181,29 @@ class Choosing:
         if not all(interest.takes_all if grouped else interest.by_properties for interest in queue.interests):
             return False
         pass_.send()  # so that rooms are what they are
-        payloads = run.payloads[: _RUN_LOOK * self.looks]
-        keys = run.shape.groups(payloads) if grouped else run.shape.properties(payloads)
+        payloads = run.payloads[: self.run_messages]
         shares: dict[Consumer, list[int]] = {}
         rooms: dict[Consumer, int] = {}
-        known: dict[bytes, list[int]] = {}  # shares by their keys
-        count = len(keys)
-        for place, key in enumerate(keys):
-            share = known.get(key)
-            if share is None:
-                consumer = self._whose_group(queue, key) if grouped else self._whose(queue, pass_, key)
+        known: dict[bytes, tuple[list[int], int]] = {}  # shares and rooms by their keys
+        count = len(payloads)
+        for place, key in enumerate(_keys(run, payloads)):
+            entry = known.get(key)
+            if entry is None:
+                self.looks -= len(queue.interests) // _STEP_MIN
+                consumer: Consumer | None = None
+                if self.looks > 0:
+                    consumer = self._whose_group(queue, key) if grouped else self._whose(queue, pass_, key)
                 room = None if consumer is None else self._room(queue, pass_, consumer, run)
                 if consumer is None or room is None:
                     count = place
                     break
                 rooms[consumer] = room
-                share = known[key] = shares.setdefault(consumer, [])
+                entry = known[key] = shares.setdefault(consumer, []), room
+            share, room = entry
+            if len(share) >= room and not grouped:  # who has no more room is given no more
+                count = place
+                break
             share.append(place)
-        if not grouped:  # who has no more room is given no more
-            count = min([count, *(share[rooms[one]] for one, share in shares.items() if len(share) > rooms[one])])
         if not count or not have_room(shares, rooms):
             return False
         run = queue.backlog.take_run(count)
@@ -207,6 +218,9 @@ class Choosing:
             queue.aside.retain(consumer.retained, part)
             queue.owing[consumer] = None
         self.looks -= -(-run.count // _RUN_LOOK)
+        self.run_messages -= run.count
+        if self.run_messages <= 0:
+            self.looks = 0
         return True
 
     def _room(self, queue: Queue, pass_: Pass, consumer: Consumer, run: MessageRun) -> int | None:
@@ -236,7 +250,7 @@ class Choosing:
                 self.count_steps(fields)
             if verdict:
                 accepting.append(interest)
-        if len(accepting) != 1 or accepting[0].members != 1 or self.looks <= 0:
+        if len(accepting) != 1 or accepting[0].members != 1:
             return None
         return pass_.fronts.get(accepting[0])
 
@@ -627,12 +641,21 @@ def _unseen(queue: Queue, interest: Interest, place: int) -> bool:
 
 
 def have_room(shares: dict[Consumer, list[int]], rooms: dict[Consumer, int]) -> bool:
-    """Return True if sessions have room for what all of these consumers are to be given."""
-    left: dict[SessionBase, int] = {}
+    """Return True if sessions have room, and ids, for what all of these consumers are to be given."""
+    given: dict[SessionBase, int] = {}
     for consumer, share in shares.items():
         session = consumer.link.session
-        left[session] = left.get(session, session.room) - min(len(share), rooms[consumer])
-    return min(left.values()) >= 0
+        given[session] = given.get(session, 0) + min(len(share), rooms[consumer])
+    return all(
+        count <= session.room and session.next_delivery_id + count <= ID_MASK for session, count in given.items()
+    )
+
+
+def _keys(run: MessageRun, payloads: Sequence[bytes]) -> Iterator[bytes]:
+    """Return what tells for whom each of these messages of a run is, a few at a time: not all may be asked for."""
+    keys_of = run.shape.groups if run.grouped else run.shape.properties
+    for at in range(0, len(payloads), SHARE_MAX):
+        yield from keys_of(payloads[at : at + SHARE_MAX])
 
 
 def last_rank(run: MessageRun) -> int:

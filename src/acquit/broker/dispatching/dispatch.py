@@ -174,10 +174,10 @@ class Dispatch:
         if run is not None and run.grouped:
             queue.groups = Groups()
             return 0
-        if run is not None and alone:
-            limit = max(limit, min(consumer.room, _SMALL_BYTES // run.size_max))
-        if run is not None and not queue.delayed and self._sending.takes_run(consumer, run, min(limit, run.count)):
-            return self._sending.hand_run(queue, consumer, backlog.take_run(limit))
+        if run is not None and not queue.delayed:
+            count = min(run.count, max(limit, min(consumer.room, _SMALL_BYTES // run.size_max)) if alone else limit)
+            if self._sending.takes_run(consumer, run, count):
+                return self._sending.hand_run(queue, consumer, backlog.take_run(count))
         taken = backlog.take(limit)
         if queue.delayed:
             taken = _before_barrier(queue, taken)

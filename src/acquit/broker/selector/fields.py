@@ -185,6 +185,8 @@ class _Map:
                 at = value + 2 + payload[value + 1]
             else:
                 at = d.skip(payload, value, self.end)
+            if at > self.end:
+                break  # the map ends in the middle of it: what stands behind is no part of it
             places.setdefault(name, value)
             if name == key:
                 self.at, self.left = at, left

@@ -218,6 +218,17 @@ def test_selectors_that_look_at_application_properties_alone(text: str, alone: b
             assert selector.matches(fields_of_properties(section)) is selector.matches(fields(payload))
 
 
+@pytest.mark.parametrize("form", [0xC0, 0xC1, 0xD0, 0xD1, 0xA0, 0xA1, 0xB1, 0x00, 0x81])
+def test_a_value_that_the_map_cuts_off_is_none(form: int) -> None:
+    """Whatever stands behind the map: it is not read for what the map lacks."""
+    section = b"\x00\x53\x74\xc1\x06\x04\xa1\x02kk" + bytes((form,))
+    for text in ("kk IS NULL", "kk = 5 OR kk IS NULL"):
+        selector = compile_selector(text)
+        assert selector.matches(fields_of_properties(section))
+        for behind in (b"\x00\x53\x75\xa0\x01x", b"\x00\x53\x75\xa0\x09" + bytes(9)):
+            assert selector.matches(fields(section + behind))
+
+
 def test_annotations() -> None:
     body = splice_annotations(b"", {"x-opt-level": 5}) + Message(b"", application_properties={"m.x": 1}).encode()
     found = fields(body)
