@@ -92,6 +92,7 @@ MIXED: dict[str, Callable[[int], Message]] = {
         b"%04d" % number, durable=False, application_properties={"colour": COLOURS[number % 3]}
     ),
     "groups": lambda number: Message(b"%04d" % number, durable=False, group_id="abc"[number % 3]),
+    "slow groups": lambda number: Message(b"%04d" % number, durable=False, group_id="abc"[number % 3], priority=1),
     "coloured groups": lambda number: Message(
         b"%04d" % number,
         durable=False,
@@ -470,6 +471,15 @@ def rivalry(kinds: list[str], selectors: list[str]) -> st.SearchStrategy[Story]:
 
 CHOSEN: Story = [("receiver", "green", 2), ("rival", "red", 8), ("rival", "blue", 8), ("grant", "", 8)]
 SHARED: Story = [("purge", "", 2), ("rival", "", 8), ("rival", "", 8), ("grant", "", 8)]
+BY_PRIORITY: Story = [
+    ("purge", "", 2),
+    ("rival", "", 6),
+    ("grant", "", 6),
+    ("mixed", "groups", 1),
+    ("mixed", "slow groups", 8),
+    ("mixed", "groups", 6),
+    ("rivals", "accept", 4),
+]
 OVER_AND_OVER: Story = [*CHOSEN, *[("mixed", "colours", 8), ("rivals", "accept", 8), ("grant", "", 8)] * 4]
 
 
@@ -482,6 +492,7 @@ OVER_AND_OVER: Story = [*CHOSEN, *[("mixed", "colours", 8), ("rivals", "accept",
 @example("q", [*SHARED, ("mixed", "groups", 4), ("mixed", "groups", 8), ("rivals", "release", 6), ("grant", "", 9)])
 @example("q", [("mixed", "groups", 8), ("grant", "", 3), ("rival", "", 9), ("grant", "", 9)])
 @example("q", OVER_AND_OVER)
+@example("q", BY_PRIORITY)
 @given(
     st.sampled_from(["q", "q", "q", "few", "small", "tried", "ordered", "locked"]),
     st.one_of(

@@ -125,8 +125,7 @@ def queue_snapshot(queue: Queue, time_us: int) -> QueueSnapshot:
 
 def oldest_age_ms(queue: Queue, time_us: int) -> int:
     """Return the age of the oldest message that could be acquired, as `QueueSnapshot.oldest_age_ms` says."""
-    first, aside = queue.backlog.oldest_us(), next(iter(queue.aside), None)
-    posted_us = [one for one in (first, None if aside is None else aside.posted_us) if one is not None]
+    posted_us = [one for one in (queue.backlog.oldest_us(), queue.aside.oldest_us()) if one is not None]
     return max(0, time_us - min(posted_us, default=time_us)) // 1000
 
 

@@ -247,7 +247,7 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     layout.message_format = said.message_format or 0
     layout.unsettled = not said.settled
     layout.state = state
-    layout.txn_at = _txn_at(layout.tail, state)
+    layout.txn_at = 0 if state is None or state.outcome is not None else _txn_at(layout.tail, state)
     if said.settled:
         input_ = Input.RECV_TRANSFER_SETTLED
     elif link.rcv_settle_mode is RcvSettleMode.SECOND:

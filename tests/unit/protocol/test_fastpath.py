@@ -11,10 +11,12 @@ from acquit.protocol.definitions import (
     Detach,
     Disposition,
     End,
+    Error,
     LinkCondition,
     Modified,
     RcvSettleMode,
     Received,
+    Rejected,
     Role,
     TransactionalState,
     Transfer,
@@ -353,6 +355,28 @@ def with_wide_state(txn_id: bytes, number: int, *, wide_id: bool = False) -> byt
     assert transfer.count(short) == 1
     widened = transfer.replace(short, wide)
     return encode_frame(0, widened[:4] + bytes([widened[4] + len(wide) - len(short)]) + widened[5:] + b"x")
+
+
+def test_an_id_within_an_outcome_is_not_taken_for_that_of_the_transaction() -> None:
+    """Written by a peer whose own descriptor is longer than most write it, so that another is found first."""
+
+    def sent_in(txn_id: bytes, nested: bytes, number: int) -> bytes:
+        hidden = encode_composite(TransactionalState(nested))
+        id_ = FIRST_ID + number
+        state = TransactionalState(txn_id, Rejected(Error("c", info={"k": hidden})))
+        transfer = encode_composite(Transfer(0, id_, id_.to_bytes(4, "big"), 0, state=state))
+        outer = b"\x00\x80" + bytes(7) + b"\x34"
+        assert transfer.count(b"\x00\x53\x34") == 2
+        longer = transfer.replace(b"\x00\x53\x34", outer, 1)
+        at = longer.index(b"\xc0") + 1
+        longer = longer[:at] + bytes((longer[at] + 7,)) + longer[at + 1 :]
+        return encode_frame(0, longer + b"x")
+
+    peer, _ = receiving_engine(100)
+    for number, (txn_id, nested) in enumerate([(b"one", b"one"), (b"one", b"two"), (b"two", b"one")]):
+        (event,) = peer.send_bytes(sent_in(txn_id, nested, number + 1))
+        assert isinstance(event, DeliveriesReceived)
+        assert [one.remote_state.txn_id for one in event.deliveries] == [txn_id]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("wide", [True, False])

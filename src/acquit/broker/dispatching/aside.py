@@ -67,6 +67,13 @@ class Aside:
         for block in self._blocks:
             yield from block
 
+    def oldest_us(self) -> int | None:
+        """The time when the first was posted; None for none. Nothing is made an object for it."""
+        first = [(rank(message), message.posted_us) for block in self._blocks[:1] for message in block[:1]]
+        runs = [retained.runs[0] for retained in self._retaining]
+        first += [(rank_of(run.priority, run.sequences[0]), run.posted_us) for run in runs]
+        return min(first)[1] if first else None
+
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     def retain(self, retained: RunKeeper, run: MessageRun) -> None:

@@ -231,6 +231,8 @@ class Choosing:
             return None
         if _unseen(queue, interest, last_rank(run)) or consumer.body_bytes_max < run.size_max + ADDED_BYTES_MAX:
             return None
+        if waits and rank_of(run.priority, run.sequences[0]) < last_rank(consumer.retained.runs[-1]):
+            return None
         if waits or not pass_.seat(consumer):
             return 0 if run.grouped else None
         return consumer.left if self._sending.takes_run(consumer, run, consumer.left) else None
@@ -461,6 +463,8 @@ class Choosing:
             last = last_rank(run)
             before = (first := interest.first()) is not None and rank(first) < last
             before = before or last >= limit or _unseen(queue, interest, last)
+            if not retained.runs:
+                return  # somebody looked at what is aside
             count = min(consumer.left, run.count)
             if before or queue.blocked_groups or not self._sending.takes_run(consumer, run, count):
                 aside.lay_out(retained)

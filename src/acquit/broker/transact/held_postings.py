@@ -378,7 +378,7 @@ class HeldRun:
         self._single = producer.link.rcv_settle_mode is RcvSettleMode.SECOND
         self._group: list[Held | HeldTogether] = []
         self._together = _last_together(transaction)
-        self._volatile = self._volatile_bytes = 0
+        self._volatile_count = self._volatile_bytes = 0
         self._limits = limits
         self._room = Room(queue, life.memory)
         self._messages_left = limits.postings_max - transaction.posted
@@ -411,7 +411,7 @@ class HeldRun:
         self._messages_left -= 1
         self._bytes_left -= size
         if not durable:
-            self._volatile += 1
+            self._volatile_count += 1
             self._volatile_bytes += size
         return True
 
@@ -445,7 +445,7 @@ class HeldRun:
         together.payload_bytes += payload_bytes
         self._messages_left -= count
         self._bytes_left -= payload_bytes
-        self._volatile += count
+        self._volatile_count += count
         self._volatile_bytes += payload_bytes
 
     @property
@@ -460,7 +460,7 @@ class HeldRun:
         count = self._limits.postings_max - transaction.posted - self._messages_left
         payload_bytes = self._limits.bytes_max - transaction.bytes - self._bytes_left
         if count:
-            volatile = self._volatile, self._volatile_bytes
+            volatile = self._volatile_count, self._volatile_bytes
             self._postings.count(transaction, [self.queue], self._group, count, payload_bytes, *volatile)
             producer.average_bytes += (payload_bytes // count - producer.average_bytes) // 4
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import random
 
 from acquit.broker.dispatching.aside import _BLOCK, BEYOND, FIRST, Aside, rank, rank_of
+from acquit.broker.dispatching.groups import Retained
+from acquit.broker.intake.shaping import read_posting
+from acquit.broker.intake.templates import learn_template
 from acquit.broker.message import ASIDE, Message
+from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressPolicy
 from acquit.broker.queue import NodeState
+from acquit.protocol.message import Message as Wire
 
 QUEUE = Queue(1, "q", "q", AddressPolicy(), auto_created=True)
 
@@ -22,6 +27,27 @@ def test_higher_priorities_and_lower_sequences_come_first() -> None:
     assert sorted(order, key=rank) == order
     assert rank(order[0]) >= FIRST and rank(order[-1]) < BEYOND
     assert rank_of(255, 0) == FIRST
+
+
+def test_the_time_of_the_first_is_told_whether_it_is_in_a_run_or_not() -> None:
+    aside = Aside()
+    retained = Retained(aside)
+    assert aside.oldest_us() is None
+    template = learn_template(read_posting(Wire(b"x", durable=False, group_id="g").encode()))
+    assert template is not None
+    payload = Wire(b"x", durable=False, group_id="g").encode()
+    aside.retain(retained, MessageRun(QUEUE, [5, 6], template, [payload] * 2, 2 * len(payload), len(payload), 50))
+    assert aside.oldest_us() == 50
+    for sequence, priority, expected in ((7, 4, 50), (4, 4, 40), (9, 9, 90)):
+        one = message(sequence, priority)
+        one.posted_us = 10 * sequence
+        aside.add(one)
+        assert aside.oldest_us() == expected
+    assert len(retained.runs) == 1
+    assert len(aside) == 5
+    assert [one.sequence for one in aside] == [9, 4, 5, 6, 7]
+    assert not retained.runs
+    assert aside.oldest_us() == 90
 
 
 def test_a_random_walk() -> None:

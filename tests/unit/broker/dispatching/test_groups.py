@@ -753,13 +753,13 @@ class AlikeWalk(GroupWalk):
 
     def post(self) -> None:
         messages = []
-        grouped = self.random.random() < 0.9
+        grouped, priority = self.random.random() < 0.9, self.random.choice((4, 4, 4, 9, 1))
         for _ in range(self.random.choice((2, 40, 40))):
             group = self.random.choice(self.names_of_groups) if grouped else None
             self.groups[self.posted] = group, False
-            self.facts[self.posted] = {"n": 1, "colour": "red", "p": 4}
+            self.facts[self.posted] = {"n": 1, "colour": "red", "p": priority}
             self.sizes[self.posted] = 8
-            messages.append(Message(b"%08d" % self.posted, durable=False, group_id=group))
+            messages.append(Message(b"%08d" % self.posted, durable=False, group_id=group, priority=priority))
             self.posted += 1
         self.client.post_all(self.sender, *messages)
 
@@ -799,7 +799,7 @@ def single_in(lane: Any) -> list[QueuedMessage]:
 @pytest.mark.pure
 @pytest.mark.parametrize(
     ("kind", "least"),
-    [("volatile", 40), ("delayed", 40), ("bounded", 4), ("buckets", 40), ("narrow", 40), ("at once", 20)],
+    [("volatile", 20), ("delayed", 20), ("bounded", 2), ("buckets", 20), ("narrow", 20), ("at once", 10)],
 )
 @pytest.mark.parametrize("small", [False, True])
 def test_a_random_walk_keeps_to_the_order_of_groups_in_runs(
