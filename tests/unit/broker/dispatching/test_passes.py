@@ -9,6 +9,7 @@ from acquit.broker.dispatching.passes import Pass
 from acquit.broker.intake.runs import Runs
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.definitions import Modified
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import SHALLOW, Client, World
@@ -175,3 +176,42 @@ def test_groups_that_a_policy_gives_or_takes_while_their_messages_wait(
             return [len(receiving.bodies(link)) for link in links]
 
     assert play(True) == play(False)
+
+
+@pytest.mark.parametrize("blocks", ["group", "queue"])
+def test_what_waits_for_another_attempt_holds_back_what_comes_in_runs(blocks: str) -> None:
+    rule = AddressRule("q", {"redelivery_delay_ms": 400, "redelivery_blocks": blocks})
+    world = World(BrokerOptions(address=(rule,)), sizes=SHALLOW._replace(run=1))
+    receiving, sending = world.client("receiving"), world.client("sending")
+    sending.begun.next_delivery_id = 1_000
+    sender = sending.sender("q")
+    links = [receiving.receiver("q", name) for name in ("one", "other")]
+    for link in links:
+        link.grant(50)
+    number = 0
+
+    def post(count: int) -> None:
+        nonlocal number
+        for _ in range(count):
+            sending.post(sender, Message(b"%04d" % number, durable=False, group_id="ab"[number % 2]))
+            number += 1
+        world.carry()
+
+    for count in (2, 2, 4):
+        post(count)
+    world.settle()
+    held = {body: link for link in links for body in receiving.bodies(link)}
+    assert len(held) == 8
+    failing = held[b"0006"]
+    receiving.held(failing)[-1].settle(Modified(delivery_failed=True))
+    world.settle()
+    for link in links:
+        link.session.settle_all(receiving.held(link), ACCEPTED)
+    post(8)
+    world.settle()
+    late = range(8, 16) if blocks == "queue" else range(8, 16, 2)
+    assert {body for link in links for body in receiving.bodies(link)}.isdisjoint(b"%04d" % one for one in late)
+    world.advance(500)
+    world.settle()
+    assert receiving.bodies(failing)[-5:] == [b"0006", b"0008", b"0010", b"0012", b"0014"]
+    assert sum(len(receiving.bodies(link)) for link in links) == 17
