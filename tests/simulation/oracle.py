@@ -367,8 +367,8 @@ class Oracle:
         self._check_recovered(sequence, holder)
         if (holder, sequence) in self._shunned:
             raise Violation(f"here: {sequence} ({key}) comes to {holder}, who said that it is undeliverable here")
-        if "locks" in place.traits and seen.count < copy.count_seen:
-            return  # its lock ran out before this holder looked at it, and another has had it since
+        if seen.count < copy.count_seen:
+            return  # its lock ran out, or its connection was given up, before this holder looked at it: others had it
         copy.count_seen = seen.count
         taker, copy.taker = copy.taker, None
         if taker is not None and taker.committing:
