@@ -142,6 +142,8 @@ class Oracle:
         """Until then the disk may have refused what was to be written."""
         self.stood_still: Callable[[], float] = lambda: 0.0
         """Until when the broker stood still last."""
+        self.is_cut: Callable[[str], bool] = lambda connection: False
+        """Whether a connection has no other end any more, which its client may not know yet."""
         self._shunning: set[tuple[str, int]] = set()
         """Who has said, or is about to, that a copy is undeliverable here, on whichever connection."""
         self._shunned: set[tuple[object, int]] = set()
@@ -357,6 +359,9 @@ class Oracle:
             self._check_exactly(posting, queue)
         self.termini.look(copy)
         again = terminus is not None and tag in terminus.tags
+        connection = str(holder).partition("/")[0]
+        if self.is_cut(connection):
+            self.connection_broke(connection)
         if terminus is not None:
             if not self.termini.arrives(terminus, tag, seen, copy):
                 return
@@ -367,8 +372,8 @@ class Oracle:
         self._check_recovered(sequence, holder)
         if (holder, sequence) in self._shunned:
             raise Violation(f"here: {sequence} ({key}) comes to {holder}, who said that it is undeliverable here")
-        if seen.count < copy.count_seen:
-            return  # its lock ran out, or its connection was given up, before this holder looked at it: others had it
+        if "locks" in place.traits and seen.count < copy.count_seen:
+            return  # its lock ran out before this holder looked at it, and another has had it since
         copy.count_seen = seen.count
         taker, copy.taker = copy.taker, None
         if taker is not None and taker.committing:

@@ -116,6 +116,27 @@ def test_what_was_handed_out_over_a_connection_that_may_be_gone_may_have_failed(
     oracle.drained({"a": [], DEAD_LETTERS: [letter], EXPIRED: []}, 0.0)
 
 
+@pytest.mark.parametrize("given_up", [False, True])
+def test_what_a_client_looks_at_late_is_no_news_only_if_the_broker_gave_it_up(*, given_up: bool) -> None:
+    """A client stood still with a message; another got it, and its commit was answered; then the first one looks."""
+    once, queue = (Place(name=name, settings={"max_delivery_attempts": 0}) for name in ("once", "a"))
+    oracle = Oracle("once", (once, queue), lambda: 0.0, Wall(lambda: 0.0, 0.0))
+    oracle.is_cut = lambda connection: given_up and connection == "still#1"
+    oracle.sends(Posting("m1", "a", durable=True))
+    oracle.answered("m1", Sent.ACCEPTED)
+    oracle.connection_broke("other#1")  # it may have added one to any delivery-count
+    oracle.takes(Seen("a", 1, "m1", fresh=False, count=1), "other#2", taker := Transaction("taker"))
+    oracle.commits(taker)
+    oracle.committed(taker)
+    if given_up:
+        oracle.arrives(Seen("a", 1, "m1"), "still#1")
+        assert oracle.is_broken("still#1")
+        assert not oracle.is_broken("other#2")
+    else:
+        with pytest.raises(Violation, match="whole: "):
+            oracle.arrives(Seen("a", 1, "m1"), "still#1")
+
+
 @pytest.mark.parametrize("heard", [False, True])
 def test_only_a_release_that_was_applied_tells_that_a_message_was_given_out_anew(*, heard: bool) -> None:
     """One failed and holds up its queue until it is tried again; what is behind it is given out nevertheless."""

@@ -194,6 +194,7 @@ class World(Simulation):
         self.oracle.stood_still = lambda: max(
             (process.stands_still_until for process in self.processes if process.name.startswith("broker")), default=0.0
         )
+        self.oracle.is_cut = self._is_given_up
         self.holders: dict[str, Holder] = {}
         self.connections: Counter[str] = Counter()
         """How many each client has had, in all its lives."""
@@ -348,6 +349,11 @@ class World(Simulation):
         """The client's latest connection has no other end any more."""
         links = [link for link in self.network.links if link.client.process.name == client]
         return not links or links[-1].is_cut
+
+    def _is_given_up(self, token: str) -> bool:
+        """A client has this connection, and the broker has closed it: it may have heard nothing for too long."""
+        holder = self.holders.get(token.partition("#")[0])
+        return holder is not None and holder.token == token and self.is_cut(holder.name)
 
     # -- a run ---------------------------------------------------------------------------------------------------------
 

@@ -273,8 +273,9 @@ class TcpConnection:
 
     @property
     def is_cut(self) -> bool:
-        """True if nothing arrives any more at one end, or nobody is there."""
-        return self.client.into.broken or self.server.into.broken or self.server.gone
+        """True if nothing arrives any more at one end, or nobody is there, or only to write what is left."""
+        server = self.server
+        return self.client.into.broken or server.into.broken or server.gone or server.is_closing()
 
     @property
     def over(self) -> bool:
