@@ -30,7 +30,6 @@ from acquit.protocol.events import (
     LinkRequested,
     RunAccepted,
     RunReceived,
-    RunRetired,
     SessionEnded,
     StatesReceived,
     TransactionalStateMissed,
@@ -101,7 +100,6 @@ class PeerEvents:
             RunReceived: self._run_received,
             StatesReceived: self._states_received,
             RunAccepted: self._run_accepted,
-            RunRetired: self._run_retired,
             CreditChanged: self._credit_changed,
             FlowReceived: self._flow_received,
             TransactionalStateMissed: self._transactional_state_missed,
@@ -147,18 +145,17 @@ class PeerEvents:
             self._coordinator.receive(context, event.run.deliveries)
 
     def _run_accepted(self, peer: Peer, event: RunAccepted) -> None:
-        contexts = event.contexts
-        if isinstance(contexts, MessageRun):
+        run = event.run
+        contexts = run.contexts
+        if run.state is not None:
+            consumer = run.link.context
+            if consumer.__class__ is not Consumer or not self._transactions.retire_run(consumer, run):
+                self._states_received(peer, StatesReceived(run.link, run.deliveries(), run.state, True))
+        elif isinstance(contexts, MessageRun):
             self._settling.run_accepted(contexts)
         else:
             assert isinstance(contexts, MessageGroup)  # nothing else is sent together
             self._settling.group_accepted(contexts)
-
-    def _run_retired(self, peer: Peer, event: RunRetired) -> None:
-        run = event.run
-        context = run.link.context
-        if context.__class__ is not Consumer or not self._transactions.retire_run(context, run):
-            self._states_received(peer, StatesReceived(run.link, run.deliveries(), run.state, True))
 
     def _states_received(self, peer: Peer, event: StatesReceived) -> None:
         context = event.link.context

@@ -318,15 +318,8 @@ class StatesReceived(Event):
 @dataclass(slots=True)
 class RunAccepted(Event):
     """The peer accepted and settled deliveries of one link that were sent together, and nobody had looked at one of
-    them: a StatesReceived for all. `contexts` is what `SendingLink.send_together` was given, or a part of it."""
-
-    link: AnyLink
-    contexts: Contexts
-
-
-@dataclass(slots=True)
-class RunRetired(Event):
-    """The peer accepted such deliveries in a transaction, and settled them: a StatesReceived with the run's state."""
+    them: a StatesReceived for all. In the transaction that `run.state` names, where it names one. `run.contexts` is
+    what `SendingLink.send_together` was given, or a part of it."""
 
     run: SentRun
 
@@ -637,10 +630,9 @@ class SessionDeliveries:
             if isinstance(state, TransactionalState):
                 turn.left -= DELIVERY_COST * size
                 run.phase, run.state = _SETTLED, state
-                self.connection.events.append(RunRetired(run))
             else:
                 turn.left -= run.contexts.accepted_cost
-                self.connection.events.append(RunAccepted(run.link, run.contexts))
+            self.connection.events.append(RunAccepted(run))
         if heard:
             self._tell_room(before)
         return heard
@@ -790,7 +782,6 @@ __all__ = [
     "ReceivedRun",
     "ResumedDelivery",
     "RunAccepted",
-    "RunRetired",
     "SentRun",
     "SessionDeliveries",
     "StatesReceived",

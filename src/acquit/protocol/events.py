@@ -16,7 +16,7 @@ tenth of the time there is.
 from __future__ import annotations
 
 from acquit.protocol.connection_base import ConnectionEnded, ConnectionOpened, Event
-from acquit.protocol.delivery import RunAccepted, RunRetired, StatesReceived, TransactionalStateMissed
+from acquit.protocol.delivery import RunAccepted, StatesReceived, TransactionalStateMissed
 from acquit.protocol.endpoint import FlowReceived, LinkAttached, LinkDetached, LinkRequested
 from acquit.protocol.receiver import DeliveriesReceived, DeliveryAborted, LinkDrained, RunReceived
 from acquit.protocol.sasl import SaslChallenged, SaslInitiated, SaslResponded
@@ -37,7 +37,6 @@ __all__ = [
     "LinkRequested",
     "RunAccepted",
     "RunReceived",
-    "RunRetired",
     "SaslChallenged",
     "SaslInitiated",
     "SaslResponded",

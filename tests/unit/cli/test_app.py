@@ -131,7 +131,7 @@ UNUSED = frozenset(
     }
 )
 """Modules that a question to a broker does not need."""
-TEXTS_MAX = 233
+TEXTS_MAX = 230
 """Methods that `dataclass` and `NamedTuple` make from texts for `acquit queues`, at most: each takes a tenth of a
 millisecond. It was 442 once. Lower it where there are fewer."""
 

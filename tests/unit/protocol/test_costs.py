@@ -186,7 +186,7 @@ def sent_together(single: int, runs: int) -> tuple[Peer, SendingLink]:
 
 def heard_together(event: Event) -> int:
     """How many were accepted together by this event."""
-    return event.contexts.count if isinstance(event, RunAccepted) and isinstance(event.contexts, Alike) else 0
+    return event.run.contexts.count if isinstance(event, RunAccepted) and isinstance(event.run.contexts, Alike) else 0
 
 
 @pytest.mark.parametrize("last", [1_599, 0x7FFF_FFFE], ids=["as many", "far more"])

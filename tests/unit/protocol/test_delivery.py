@@ -11,7 +11,7 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, UNBOUNDED
 from acquit.protocol.definitions import Detach, Disposition, RcvSettleMode, Role, TransactionalState, Transfer
-from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, RunRetired, StatesReceived
+from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, StatesReceived
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
@@ -219,11 +219,9 @@ def accept(peer: Peer, first: int, last: int | None = None, **fields: Any) -> li
     heard = []
     for event in peer.say(said):
         if isinstance(event, RunAccepted):
-            assert isinstance(event.contexts, Letters)
-            heard.append((RunAccepted, event.contexts.letters))
-        elif isinstance(event, RunRetired):
             assert isinstance(event.run.contexts, Letters)
-            heard.append((RunRetired, event.run.contexts.letters))
+            assert event.run.state == (said.state if isinstance(said.state, TransactionalState) else None)
+            heard.append((RunAccepted, event.run.contexts.letters))
         elif isinstance(event, StatesReceived):
             heard.append((StatesReceived, "".join(str(one.context) for one in event.deliveries)))
     return heard
@@ -256,7 +254,7 @@ def test_what_is_accepted_in_a_transaction_is_heard_of_together() -> None:
     peer, link = sent()
     state = TransactionalState(b"t", ACCEPTED)
     said = Disposition(Role.RECEIVER, FIRST + 1, FIRST + 3, settled=True, state=state)
-    run = only(peer.say(said), RunRetired).run
+    run = only(peer.say(said), RunAccepted).run
     assert (run.link, run.state, link.unsettled_count) == (link, state, 3)
     assert [(one.context, one.delivery_id, one.tag, one.settled, one.remote_state) for one in run.deliveries()] == [
         (letter, FIRST + 1 + at, tag(ord(letter)), True, state) for at, letter in enumerate("abc")
@@ -272,7 +270,7 @@ def test_one_disposition_in_a_transaction_is_heard_of_all_and_misses_none() -> N
     peer, link = sent()
     together(link, "fg")
     heard = accept(peer, FIRST, FIRST + 7, state=TransactionalState(b"t", ACCEPTED))
-    assert sorted(heard, key=str) == [(RunRetired, "abcde"), (RunRetired, "fg"), (StatesReceived, "first")]
+    assert sorted(heard, key=str) == [(RunAccepted, "abcde"), (RunAccepted, "fg"), (StatesReceived, "first")]
 
 
 def test_a_part_is_accepted_and_the_rest_stays_together() -> None:
