@@ -88,8 +88,16 @@ class Recorder:
         positions, and their fingerprints."""
         if self.journal.full:
             return [], []
-        if len(payloads) < _MANY:
-            return self._posted_each(sequences, queue, payloads, metas, time_us, actor)
+        if len(payloads) < _MANY:  # few come where nobody is in a hurry, and each would bear more of what is done once
+            positions, fingerprints = [], []
+            for sequence, payload, meta in zip(sequences, payloads, metas, strict=True):
+                try:
+                    position, fingerprint = self.posted(sequence, queue, payload, meta, time_us, actor=actor)
+                except StoreFull:
+                    break
+                positions.append(position)
+                fingerprints.append(fingerprint)
+            return positions, fingerprints
         crcs = list(map(crc32, payloads))
         fingerprints = [len(payload) << 32 | crc for payload, crc in zip(payloads, crcs, strict=True)]
         events = [
@@ -98,31 +106,6 @@ class Recorder:
         ]
         positions = self.journal.append_together(_POSTING, events, metas, payloads, crcs)
         return positions, fingerprints[: len(positions)]
-
-    def _posted_each(
-        self,
-        sequences: Sequence[int],
-        queue: int,
-        payloads: Sequence[bytes],
-        metas: Sequence[bytes],
-        time_us: int,
-        actor: int,
-    ) -> tuple[list[Position], list[int]]:
-        """Record one by one, as `posted_together`: few come together where nobody is in a hurry, and each of them would
-        bear more of what is done once."""
-        append = self.journal.append
-        positions: list[Position] = []
-        fingerprints: list[int] = []
-        for sequence, payload, meta in zip(sequences, payloads, metas, strict=True):
-            crc = crc32(payload)
-            fingerprint = len(payload) << 32 | crc
-            event = pack_event(sequence, 0, time_us, fingerprint, queue, actor, _POSTED, DURABLE, 0, 0)
-            try:
-                positions.append(append(_POSTING, event, meta, payload, crc))
-            except StoreFull:
-                break
-            fingerprints.append(fingerprint)
-        return positions, fingerprints
 
     def copies(self, events: list[bytes]) -> None:
         """More queues that messages posted in this turn entered: packed POSTED events flagged COPY, whose `origin` is
