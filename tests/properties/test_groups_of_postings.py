@@ -18,6 +18,7 @@ from acquit.broker.intake.posting import Poster
 from acquit.broker.links.endpoints import Producer
 from acquit.broker.message import COPY
 from acquit.broker.options import AddressRule, BrokerOptions, TransactionLimits
+from acquit.broker.transact.held_postings import HeldRun
 from acquit.broker.transact.transactions import Transactions
 from acquit.ledger.fold import Fold
 from acquit.ledger.records import RecordKind
@@ -304,7 +305,9 @@ QUEUE_FIGURES = "live", "pending", "acquired", "bytes", "memory_bytes", "held", 
 class Stage:
     """One broker, a client that has two transactions, and another that consumes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, runs: bool) -> None:
+        """`runs`: what comes together may come as a run."""
+        self.runs = runs
         self.world = world = World(OPTIONS)
         self.client = world.client("poster")
         self.client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
@@ -387,8 +390,8 @@ class Stage:
             self.world.settle()
             self.world.check_journal()
         # Whether a link that ends in the middle of a read is answered before that, depends on what came as a run.
-        standing = [delivery for delivery in self.deliveries if delivery.link not in self.client.detached]
-        self.said.append([self.client.answers.get(delivery) for delivery in standing])
+        asked = [one for one in self.deliveries if not (self.runs and one.link in self.client.detached)]
+        self.said.append([self.client.answers.get(delivery) for delivery in asked])
         self.said.append([link.name for link in self.client.detached])
         records = [record for record in records_of(self.world) if record.kind not in NOT_COMPARED]
         self.said.append([(one.kind, one.event, one.meta, one.payload) for one in records])
@@ -401,20 +404,23 @@ class Stage:
         self.said.append([[one.payload for one in reader.received.get(link, [])] for link in links])
 
 
-def transacted(script: list[Step], ending: str, *, hot: bool, together: bool) -> list[object]:
+def transacted(script: list[Step], ending: str, *, hot: bool, together: bool, runs: bool) -> list[object]:
     """What a broker says of this, keeps of it and hands out."""
     with pytest.MonkeyPatch.context() as patch:
         numbers = count(1)
         patch.setattr(secrets, "token_bytes", lambda size: next(numbers).to_bytes(size, "big"))
         if not hot:
             patch.setattr(Transactions, "run", lambda *_: None)
-        stage = Stage()
+        if not runs:
+            patch.setattr(HeldRun, "predicted", False)
+        stage = Stage(runs=runs)
         for step in script:
             stage.perform(step, together=together)
         stage.end(ending)
     return stage.said
 
 
-@given(st.lists(steps, min_size=4, max_size=12), st.sampled_from(["settle", "lose", "crash"]))
-def test_postings_of_transactions_as_well(script: list[Step], ending: str) -> None:
-    assert transacted(script, ending, hot=True, together=True) == transacted(script, ending, hot=False, together=True)
+@given(st.lists(steps, min_size=4, max_size=12), st.sampled_from(["settle", "lose", "crash"]), st.booleans())
+def test_postings_of_transactions_as_well(script: list[Step], ending: str, runs: bool) -> None:
+    expected = transacted(script, ending, hot=False, together=True, runs=runs)
+    assert transacted(script, ending, hot=True, together=True, runs=runs) == expected

@@ -316,7 +316,7 @@ class Play:
                 queue.bytes,
                 queue.memory_bytes,
                 queue.acquired,
-                queue.available,
+                queue.available if self.several else queue.backlog.count,
             )
             self.seen.append((queue.name, *accounts, list(queue.counts), queue.tally.redelivered))
             self.seen.append([(one.held, one.tag) for one in queue.consumers])

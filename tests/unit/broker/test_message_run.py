@@ -62,7 +62,9 @@ def test_the_copies_of_a_run_share_their_payloads() -> None:
     for name in ("one", "other"):
         client.subscriber("t", name, durable=True, credit=0)
     posted_as_runs(world, client, client.publisher("t"), 5)
-    first, second = (runs_in(queue.backlog)[-1] for queue in world.core.queues.by_name.values())
+    runs = [runs_in(queue.backlog) for queue in world.core.queues.by_name.values()]
+    assert [[run.count for run in waiting] for waiting in runs] == [[1, 5], [1, 5]], "the first ones taught"
+    first, second = (waiting[-1] for waiting in runs)
     assert first.payloads[0] is second.payloads[0]
     assert first.count == 5
     assert {*first.sequences}.isdisjoint(second.sequences)
@@ -76,7 +78,8 @@ def test_a_run_that_waits_is_seen_by_a_policy_of_last_values() -> None:
         client.post(link, *[Message(b"m", durable=False, application_properties={"k": "v"})] * size)
         world.settle()
     queue = world.core.queues.by_name["q"]
-    run = runs_in(queue.backlog)[-1]
+    taught, run = runs_in(queue.backlog)
+    assert (taught.count, run.count) == (1, 5)
     world.core.apply(BrokerOptions(address=(AddressRule("q", {"last_value": True, "last_value_key": "k"}),)))
     world.settle()
     assert queue.values is not None
