@@ -26,7 +26,6 @@ former has no room for is retained for it as a run.
 from __future__ import annotations
 
 from bisect import bisect_left
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
@@ -207,18 +206,21 @@ class Choosing:
         if not count or not have_room(shares, rooms):
             return False
         run = queue.backlog.take_run(count)
+        count = run.count
         for share in shares.values():
-            del share[bisect_left(share, run.count) :]
-        given = [(share[: rooms[one]][-1], one) for one, share in shares.items() if share and rooms[one]]
-        parts = {one: run.part(share) for one, share in shares.items() if share}
-        for _, consumer in sorted(given, key=itemgetter(0)):
-            part = parts.pop(consumer) if len(shares[consumer]) <= rooms[consumer] else parts[consumer]
-            pass_.give_run(consumer, part if consumer not in parts else part.split(rooms[consumer]))
-        for consumer, part in parts.items():
-            queue.aside.retain(consumer.retained, part)
-            queue.owing[consumer] = None
-        self.looks -= -(-run.count // _RUN_LOOK)
-        self.run_messages -= run.count
+            del share[bisect_left(share, count) :]
+        # Who was given the last of them was given something last: so turns go on as if they had been placed one by one.
+        for consumer, share in sorted(shares.items(), key=lambda one: one[1][: rooms[one[0]]][-1:]):
+            if not share:
+                continue
+            part, room = run.part(share), rooms[consumer]
+            if room:
+                pass_.give_run(consumer, part if part.count <= room else part.split(room))
+            if room < len(share):
+                queue.aside.retain(consumer.retained, part)
+                queue.owing[consumer] = None
+        self.looks -= -(-count // _RUN_LOOK)
+        self.run_messages -= count
         if self.run_messages <= 0:
             self.looks = 0
         return True

@@ -491,7 +491,9 @@ def held_back(peer: Peer, link: SendingLink) -> bool:
 
 
 _REMEMBERED_MAX: Final = 64
+"""Sections of application properties of which an interest remembers what it said."""
 _REMEMBERED_BYTES_MAX: Final = 128
+"""Size of the largest of them."""
 _HEADER_MAX = 32
 """No header section of ours is longer."""
 _UNLIMITED = 1 << 62
