@@ -28,6 +28,7 @@ from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.serial import MASK
 from acquit.protocol.settlement import Phase
+from acquit.protocol.states import transaction_of
 from tests.support.hostile import Application, state_of
 from tests.support.peer import (
     Peer,
@@ -376,7 +377,7 @@ def test_an_id_within_an_outcome_is_not_taken_for_that_of_the_transaction() -> N
     for number, (txn_id, nested) in enumerate([(b"one", b"one"), (b"one", b"two"), (b"two", b"one")]):
         (event,) = peer.send_bytes(sent_in(txn_id, nested, number + 1))
         assert isinstance(event, DeliveriesReceived)
-        assert [one.remote_state.txn_id for one in event.deliveries] == [txn_id]  # type: ignore[union-attr]
+        assert [transaction_of(one.remote_state) for one in event.deliveries] == [txn_id]
 
 
 @pytest.mark.parametrize("wide", [True, False])

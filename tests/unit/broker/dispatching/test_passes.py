@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.dispatching import choosing
+from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.passes import Pass
 from acquit.broker.intake.runs import Runs
+from acquit.broker.message_run import MessageRun
+from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Modified
@@ -107,15 +110,15 @@ def test_a_turn_has_an_end_whatever_there_is_in_runs(monkeypatch: pytest.MonkeyP
     handed: list[int] = []
     give_run = Pass.give_run
 
-    def noted(pass_: Pass, consumer: object, run: object) -> None:
-        handed[-1] += run.count  # type: ignore[attr-defined]
-        give_run(pass_, consumer, run)  # type: ignore[arg-type]
+    def noted(pass_: Pass, consumer: Consumer, run: MessageRun) -> None:
+        handed[-1] += run.count
+        give_run(pass_, consumer, run)
 
     serve = choosing.Choosing.serve
 
-    def turn(self: choosing.Choosing, queue: object) -> bool:
+    def turn(self: choosing.Choosing, queue: Queue) -> bool:
         handed.append(0)
-        return serve(self, queue)  # type: ignore[arg-type]
+        return serve(self, queue)
 
     world = World()
     client = world.client()
