@@ -205,7 +205,19 @@ class Choosing:
             share.append(place)
         if not count or not have_room(shares, rooms):
             return False
-        run = queue.backlog.take_run(count)
+        count = self._hand_out(queue, pass_, queue.backlog.take_run(count), shares, rooms)
+        self.looks -= -(-count // _RUN_LOOK)
+        self.run_messages -= count
+        if self.run_messages <= 0:
+            self.looks = 0
+        return True
+
+    @staticmethod
+    def _hand_out(
+        queue: Queue, pass_: Pass, run: MessageRun, shares: dict[Consumer, list[int]], rooms: dict[Consumer, int]
+    ) -> int:
+        """Give each consumer its share of a run, as far as it has room, and retain the rest for it; how many that are,
+        for the shares may go on behind its end."""
         count = run.count
         for share in shares.values():
             del share[bisect_left(share, count) :]
@@ -219,11 +231,7 @@ class Choosing:
             if room < len(share):
                 queue.aside.retain(consumer.retained, part)
                 queue.owing[consumer] = None
-        self.looks -= -(-count // _RUN_LOOK)
-        self.run_messages -= count
-        if self.run_messages <= 0:
-            self.looks = 0
-        return True
+        return count
 
     def _room(self, queue: Queue, pass_: Pass, consumer: Consumer, run: MessageRun) -> int | None:
         """Return how many of these messages, which are for this consumer, it can be given; what it has no room for of
