@@ -452,9 +452,12 @@ class World:
         return open_journal(DATA, self.journal_options, disk=disk, clock_us=lambda: self.now_us).fold
 
     def live_positions(self) -> list[int]:
-        """Where the records of all live messages stand, those held by transactions included."""
+        """Where the records of all live messages stand, those held by transactions included. Lays out none."""
         life, postings = self.core.life, self.core.transactions.postings
-        positions = [message.position for some in (life.live, postings.durable) for message in some.values()]
+        positions = [message.position for some in (life.objects, postings.durable) for message in some.values()]
+        for run in life._runs:
+            assert run.recorded is not None and len(run.recorded.positions) == run.count
+            positions += run.recorded.positions
         for chunk in life.parking.rows._chunks.values():
             positions += filter(None, chunk.positions)
         return positions
@@ -528,7 +531,12 @@ def check_accounts(core: Core) -> None:
         assert queue.backlog.count == len(places(queue.backlog))
         memory += queue.memory_bytes
         messages += queue.live
-    for message in core.life.live.values():
+    for run in core.life._runs:
+        assert run.laid_out is None and run.recorded is not None
+        assert run.payload_bytes == sum(map(len, run.payloads))
+        live_bytes += run.payload_bytes
+        live_count += run.count
+    for message in core.life.objects.values():
         live_bytes += 0 if message.flags & COPY else message.size_bytes
         live_count += 1
         without_body += message.body is None

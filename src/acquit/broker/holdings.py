@@ -45,7 +45,7 @@ class Holdings:
     @property
     def live_count(self) -> int:
         """The number of these messages."""
-        return len(self._life.live) + len(self._parking.rows) + len(self._postings.durable)
+        return self._life.live_count + len(self._parking.rows) + len(self._postings.durable)
 
     @property
     def last_sequence(self) -> int:

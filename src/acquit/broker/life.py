@@ -7,7 +7,7 @@ the effects of their row and no others; tests hold them to the table. Everything
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ from acquit.ledger.records import AttemptNote, Cause, Namespace, StateDeleted
 
 if TYPE_CHECKING:
     from acquit.broker.memory import Memory
+    from acquit.broker.message_run import MessageRun, Recorded
     from acquit.broker.outcomes.timers import Timers
     from acquit.broker.scribe import Scribe
     from acquit.protocol.connection_base import ConnectionBase
@@ -78,9 +79,11 @@ class Life:
         self.scribe = scribe
         self.memory = memory
         self.timers = timers
-        self.live: dict[int, Message] = {}
-        """Durable messages, by sequence, but for those that are parked."""
-        self.parking = Parking(self.live, memory)
+        self.objects: dict[int, Message] = {}
+        """Durable messages that are objects of their own, by sequence: those that are not parked, nor in runs."""
+        self._runs: dict[MessageRun, None] = {}
+        """Durable messages that are in runs."""
+        self.parking = Parking(self.objects, memory)
         self.occupancy = Occupancy()
         """Count, by segment, of the records of these messages and of those that transactions hold."""
         self.live_bytes = 0
@@ -118,12 +121,55 @@ class Life:
         queue.bytes += size
         self.memory.enter(message)
         if message.flags & DURABLE:
-            self.live[message.sequence] = message
+            self.objects[message.sequence] = message
             self.occupancy.entered(message.position)
             if not message.flags & COPY:
                 self.live_bytes += size
         if message.expires_at_ms:
             self.timers.add(message.expires_at_ms, message)
+
+    # -- durable messages in runs -------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> dict[int, Message]:
+        """Durable messages, by sequence, but for those that are parked. Lays out those that are in runs."""
+        for run in list(self._runs):
+            if run.holder is not None:
+                run.holder.lay_out_sent()
+            run.each()  # perhaps its consumer's word is on its way from the engine, which has it no more
+        return self.objects
+
+    @property
+    def live_count(self) -> int:
+        """Number of these."""
+        return len(self.objects) + sum([run.count for run in self._runs])
+
+    def look(self, sequence: int) -> Message | None:
+        """`Parking.look` for any durable message."""
+        return self.live.get(sequence) or self.parking.look(sequence)
+
+    def enter_run(self, run: MessageRun, recorded: Recorded) -> None:
+        """Count durable messages in a run that were recorded as entering."""
+        self._runs[run] = None
+        self.occupancy.entered_together(recorded.positions)
+        self.live_bytes += run.payload_bytes
+
+    def keep_run(self, run: MessageRun) -> None:
+        """Know messages that were split off a run."""
+        self._runs[run] = None
+
+    def run_laid_out(self, run: MessageRun, messages: Sequence[Message]) -> None:
+        """Know the messages of a run as objects of their own from now on."""
+        del self._runs[run]
+        self.objects.update(zip(run.sequences, messages, strict=True))
+
+    def run_left(self, run: MessageRun, recorded: Recorded) -> None:
+        """Forget durable messages in a run that have left for good."""
+        del self._runs[run]
+        self.occupancy.left_together(recorded.positions)
+        self.live_bytes -= run.payload_bytes
+
+    # -- one message --------------------------------------------------------------------------------------------------
 
     def apply(
         self,
@@ -197,7 +243,7 @@ class Life:
         queue.bytes -= size
         self.memory.leave(message)
         if message.flags & DURABLE:
-            del self.live[message.sequence]
+            del self.objects[message.sequence]
             self.occupancy.left(message.position)
             if not message.flags & COPY:
                 self.live_bytes -= size

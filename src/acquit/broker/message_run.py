@@ -1,9 +1,13 @@
 """A run of messages: what came in one piece and stays together, until somebody looks at one of them.
 
-Most volatile messages are posted, handed out and accepted together with their neighbours, and of none of them is
-anything said that is not said of all. Such a run is one object on all of its way: it has the payloads as they came, and
-their sequences. It enters its queue, waits, is acquired and leaves by a few additions, whatever its length.
+Most messages are posted, handed out and accepted together with their neighbours, and of none of them is anything said
+that is not said of all. Such a run is one object on all of its way: it has the payloads as they came, and their
+sequences. It enters its queue, waits, is acquired and leaves by a few additions, whatever its length.
 Parts are split off at its front, as a consumer has credit for fewer, or accepts fewer.
+
+Of durable messages the journal has a record each, and an event for each that is acquired or accepted: these are made a
+column at a time, and the run knows where the records are (`Recorded`). `life` has all such runs, so that whoever asks
+for a durable message by its sequence finds it.
 
 Nobody else need know of runs. A queue's `Backlog` lays out what waits in it as `Message` objects before it gives one to
 anybody, and the engine (`protocol.delivery.SentRun`) what is acquired: each message is then the object that it would
@@ -13,14 +17,17 @@ none of them is ever two things.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import NamedTuple, Protocol
 
-from acquit.broker.message import DISPATCHED, Holder, Message, QueueBase
+from acquit.broker.message import DISPATCHED, DURABLE, Holder, Message, QueueBase
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.protocol.costs import ACCEPTED_COST
 
 _POSTED = step(NodeState.NEW, NodeEvent.POST_VOLATILE).next
+_PENDING = step(NodeState.NEW, NodeEvent.POST_DURABLE).next
+_SYNCED = step(_PENDING, NodeEvent.SYNCED).next
 _ACQUIRED = step(_POSTED, NodeEvent.ACQUIRE).next
 
 
@@ -60,10 +67,34 @@ class RunHolder(Holder, Protocol):
     def hold_singly(self, run: MessageRun, messages: Sequence[Message]) -> None:
         """Hold these messages in place of the run that they were."""
 
+    def lay_out_sent(self) -> None:
+        """Let what it was sent together be single deliveries, of single messages."""
+
+
+class DurableRuns(Protocol):
+    """The durable messages that are in runs: `life.Life`."""
+
+    def keep_run(self, run: MessageRun) -> None:
+        """Know these as well."""
+
+    def run_laid_out(self, run: MessageRun, messages: Sequence[Message]) -> None:
+        """Know them as single messages from now on."""
+
+
+class Recorded(NamedTuple):
+    """What the journal has of the durable messages of a run."""
+
+    keeper: DurableRuns
+    """The one who knows all such runs."""
+    positions: Sequence[int]
+    """Positions of their records."""
+    fingerprints: Sequence[int]
+    """`Message.fingerprint` of each."""
+
 
 class MessageRun:
-    """Volatile messages of one queue that were posted together, in order. `holder` is the consumer that has acquired
-    them; they are AVAILABLE while there is none."""
+    """Messages of one queue that were posted together, in order. `holder` is the consumer that has acquired them; while
+    there is none they are AVAILABLE, or PENDING."""
 
     __slots__ = (
         "holder",
@@ -71,8 +102,10 @@ class MessageRun:
         "marked",
         "payload_bytes",
         "payloads",
+        "pending",
         "posted_us",
         "queue",
+        "recorded",
         "sequences",
         "shape",
         "size_max",
@@ -87,6 +120,7 @@ class MessageRun:
         payload_bytes: int,
         size_max: int,
         posted_us: int,
+        recorded: Recorded | None = None,
     ) -> None:
         self.queue = queue
         self.sequences = sequences
@@ -99,6 +133,10 @@ class MessageRun:
         self.posted_us = posted_us
         self.marked = shape.marked and queue.policy.message_groups
         """True if each is of a group, and its queue had such when it came."""
+        self.recorded = recorded
+        """What the journal has of durable messages; None: they are volatile."""
+        self.pending = recorded is not None
+        """True while their records wait for the disk."""
         self.holder: RunHolder | None = None
         self.laid_out: list[Message] | None = None
         """The messages as objects of their own, once somebody has looked at one; what is done to those is not done to
@@ -111,8 +149,8 @@ class MessageRun:
 
     @property
     def accepted_cost(self) -> int:
-        """Units of a turn that it takes to accept them all."""
-        return ACCEPTED_COST
+        """Units of a turn that it takes to accept them all: durable ones have their records."""
+        return ACCEPTED_COST if self.recorded is None else ACCEPTED_COST * self.count
 
     @property
     def priority(self) -> int:
@@ -140,7 +178,12 @@ class MessageRun:
         front = MessageRun(
             self.queue, self.sequences[:count], self.shape, payloads, payload_bytes, self.size_max, self.posted_us
         )
-        front.holder, front.marked = self.holder, self.marked
+        front.holder, front.marked, front.pending = self.holder, self.marked, self.pending
+        if self.recorded is not None:
+            keeper, positions, fingerprints = self.recorded
+            front.recorded = Recorded(keeper, positions[:count], fingerprints[:count])
+            self.recorded = Recorded(keeper, positions[count:], fingerprints[count:])
+            keeper.keep_run(front)
         self.sequences = self.sequences[count:]
         self.payloads = self.payloads[count:]
         self.payload_bytes -= payload_bytes
@@ -148,7 +191,7 @@ class MessageRun:
 
     def part(self, places: Sequence[int]) -> MessageRun:
         """Return those at these places, in their order, which are the caller's; the others are still here, and the run
-        is of no use once all of them were asked for."""
+        is of no use once all of them were asked for. For volatile messages."""
         if len(places) == self.count:
             return self
         payloads = [self.payloads[place] for place in places]
@@ -167,28 +210,39 @@ class MessageRun:
         """Return the messages, which are objects of their own from now on."""
         if self.laid_out is not None:
             return self.laid_out
-        queue, holder, posted_us = self.queue, self.holder, self.posted_us
-        state, flags = (_POSTED, 0) if holder is None else (_ACQUIRED, DISPATCHED)
+        queue, holder, posted_us, recorded = self.queue, self.holder, self.posted_us, self.recorded
         bodies, priority = self.shape.bodies(self.payloads, self.sequences, posted_us // 1000), self.shape.priority
+        state, flags = (_POSTED, 0) if holder is None else (_ACQUIRED, DISPATCHED)
+        positions: Iterable[int] = repeat(0, self.count)
+        fingerprints: Iterable[int] = [len(payload) << 32 for payload in self.payloads]
+        if recorded is not None:
+            positions, fingerprints = recorded.positions, recorded.fingerprints
+            flags |= DURABLE
+            if holder is None:
+                state = _PENDING if self.pending else _SYNCED
         self.laid_out = messages = [
             Message(
                 sequence,
                 queue,
                 state,
                 body,
-                len(payload) << 32,
+                fingerprint,
                 flags,
                 priority,
                 posted_us,
                 0,
-                0,
+                position,
             )
-            for sequence, payload, body in zip(self.sequences, self.payloads, bodies, strict=True)
+            for sequence, body, fingerprint, position in zip(
+                self.sequences, bodies, fingerprints, positions, strict=True
+            )
         ]
         if self.marked:
             for message, payload in zip(messages, self.payloads, strict=True):
                 message.need_extra().group = self.shape.group_of(payload)
         self.payloads = ()
+        if recorded is not None:
+            recorded.keeper.run_laid_out(self, messages)
         if holder is not None:
             for message in messages:
                 message.holder = holder
@@ -222,4 +276,4 @@ class MessageGroup:
         return front
 
 
-__all__ = ["MessageGroup", "MessageRun", "RunHolder", "Shape"]
+__all__ = ["DurableRuns", "MessageGroup", "MessageRun", "Recorded", "RunHolder", "Shape"]

@@ -76,7 +76,7 @@ def recover(
             settling.restarted(message, actor)
     for entry in entries:
         _go_on(entry, nodes[entry.number], topics, subscriptions, removal)
-    return len(life.live) + len(life.parking.rows)
+    return len(life.objects) + len(life.parking.rows)
 
 
 def _restore_queue(entry: records.Queue, queues: Queues) -> Queue:
@@ -127,7 +127,7 @@ def _take_over(fold: Fold, by_number: dict[int, Queue], life: Life) -> list[tupl
     waiting: dict[int, list[Message]] = {number: [] for number in by_number}
     certain = {number: fold.table.certain_from(number) for number in by_number}
     now_ms = life.scribe.time_us // 1000
-    live, entered = life.live, life.occupancy.entered
+    live, entered = life.objects, life.occupancy.entered
     enter = life.memory.enter
     live_bytes = 0
     places = _take_over_rows(fold.messages, by_number, certain, life)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.links.peers import Actor
@@ -25,6 +25,7 @@ from acquit.ledger.records import Counters
 from acquit.ledger.sequences import DispatchMarks, Sequences
 
 if TYPE_CHECKING:
+    from acquit.broker.message_run import MessageRun
     from acquit.ledger.recorder import Recorder
     from acquit.store.interface import Batch, Journal, Position
 
@@ -183,6 +184,29 @@ class Scribe:
             )
             for message in messages
         ]
+        try:
+            self.recorder.transitions(events)
+        except StoreFull:
+            self.exhausted = True
+
+    def run_events(self, kind: int, run: MessageRun, actor: int) -> None:
+        """The same for the durable messages of a run, of which nobody has had one before."""
+        queue, recorded, count = run.queue, run.recorded, run.count
+        assert recorded is not None
+        queue.counts[kind] += count
+        events = map(
+            pack_event,
+            run.sequences,
+            repeat(0),
+            repeat(self.time_us),
+            recorded.fingerprints,
+            repeat(queue.number),
+            repeat(actor),
+            repeat(kind),
+            repeat(DURABLE),
+            repeat(0),
+            repeat(0, count),
+        )
         try:
             self.recorder.transitions(events)
         except StoreFull:

@@ -375,12 +375,15 @@ class SessionDeliveries:
     @property
     def outgoing(self) -> dict[int, Delivery]:
         """The unsettled deliveries that we sent, by delivery-id, oldest first. Lays out what was sent together."""
-        outgoing = self._outgoing
+        self.lay_out_sent()
+        return self._outgoing
+
+    def lay_out_sent(self) -> None:
+        """Let what was sent together be single deliveries."""
         while self._sent_runs:
             run = self._sent_runs.popleft()
             self._sent_count -= len(run.tags)
-            outgoing.update(zip(counting(run.first_id), run.deliveries(), strict=False))
-        return outgoing
+            self._outgoing.update(zip(counting(run.first_id), run.deliveries(), strict=False))
 
     @property
     def outgoing_count(self) -> int:

@@ -140,12 +140,14 @@ class Backlog:
     # -- what comes in runs -------------------------------------------------------------------------------------------
 
     def extend_run(self, run: MessageRun) -> None:
-        """`extend` with what came together, and is newer than all that was posted."""
-        if self.count and self._parking is not None and run.count < self._parking.sizes.run:
+        """`extend` with what came together. It stays so where it is newer than all that was posted."""
+        lane, first = self._lane(run.priority), run.sequences[0]
+        older = first < (_last_of(lane.parts[-1]) if lane.parts else lane.last)
+        if older or (self.count and self._parking is not None and run.count < self._parking.sizes.run):
             self.extend(run.each())
         else:
             self.count += run.count
-            self._lane(run.priority).parts.append(run)
+            lane.parts.append(run)
 
     def next_run(self) -> MessageRun | None:
         """The run whose messages are the next; it stays where it is. None where something may be before it."""
@@ -366,8 +368,8 @@ class Backlog:
         return self.next_messages(limit)
 
     def objects(self) -> Iterator[Message | None]:
-        """Return those that are not parked, nor in runs, in order but for what returned, and None in the place of each
-        that is parked. Nothing may be added meanwhile."""
+        """Return those that are not parked, nor volatile in runs, in order but for what returned, and None in the place
+        of each that is parked. Nothing may be added meanwhile."""
         for lane in self._lanes:
             yield from lane.line
             for block in lane.blocks:
@@ -380,7 +382,8 @@ class Backlog:
             for _, message in lane.returned:
                 yield message
             for part in lane.parts:
-                if _run_in(part) is None:
+                run = _run_in(part)
+                if run is None or run.recorded is not None:
                     yield from _singles(part)
 
     def remembered(self, chosen: Callable[[int], bool] | None = None) -> Iterator[Message]:

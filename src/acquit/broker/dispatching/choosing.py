@@ -174,7 +174,7 @@ class Choosing:
         """Give the next messages, which came together, each to the one that it is for, as `_place` would. False, and
         nothing happens, where the first of them must be looked at by itself."""
         run = queue.backlog.next_run()
-        if run is None or queue.delayed or queue.blocked_groups:
+        if run is None or run.recorded is not None or queue.delayed or queue.blocked_groups:
             return False
         grouped = run.grouped
         if not all(interest.takes_all if grouped else interest.by_properties for interest in queue.interests):

@@ -469,6 +469,10 @@ class Consumer(Actor):
         if self.timed is run:
             self.timed = messages[len(messages) // 2]
 
+    def lay_out_sent(self) -> None:
+        """Let what it was sent together be single deliveries, of single messages."""
+        self.link.session.lay_out_sent()
+
     def end_timing(self, time_us: int) -> None:
         """Count how long the message that is measured was held."""
         self.timed = None

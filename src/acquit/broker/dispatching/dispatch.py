@@ -176,7 +176,8 @@ class Dispatch:
             return 0
         if run is not None and not queue.delayed:
             count = min(run.count, max(limit, min(consumer.room, _SMALL_BYTES // run.size_max)) if alone else limit)
-            if self._sending.takes_run(consumer, run, count):
+            marked = run.recorded is None or self._scribe.mark_ahead(queue, run.sequences[count - 1])
+            if marked and self._sending.takes_run(consumer, run, count):
                 return self._sending.hand_run(queue, consumer, backlog.take_run(count))
         taken = backlog.take(limit)
         if queue.delayed:

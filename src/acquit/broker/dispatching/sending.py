@@ -187,6 +187,7 @@ class Sending:
             not consumer.presettled
             and consumer.resumable is None
             and not consumer.queue.policy.lock_duration_ms
+            and (run.recorded is None or not self._memory.crowded(consumer.queue))
             and consumer.link.may_send_together(count, _TAG_BYTES, run.size_max + ADDED_BYTES_MAX)
         )
 
@@ -204,7 +205,10 @@ class Sending:
         time_us = self._scribe.time_us
         queue.tally.in_queue.add((time_us - run.posted_us) / 1e6, count)
         consumer.acquired(run, time_us)
-        self._scribe.volatile_events(_ACQUIRED, queue, count)
+        if run.recorded is None:
+            self._scribe.volatile_events(_ACQUIRED, queue, count)
+        else:
+            self._scribe.run_events(_ACQUIRED, run, self._scribe.actor_number(consumer))
         self._life.touch(consumer.link.session.connection)
         return count
 

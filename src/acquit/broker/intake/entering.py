@@ -195,11 +195,36 @@ class Entering:
             self._offer(queue, messages)
 
     def enter_run(self, run: MessageRun) -> None:
-        """Put volatile messages that came together into their queue, where nobody browses."""
+        """Put messages that came together into their queue, where nobody browses. Durable ones, which the caller has
+        recorded, are available once `run_synced` is called."""
         queue, count = whole(run.queue), run.count
         queue.bytes += run.payload_bytes
         self._memory.enter_all(queue, count, run.payload_bytes, bodies=True)
-        self._scribe.volatile_events(_POSTED, queue, count)
+        if run.recorded is None:
+            self._scribe.volatile_events(_POSTED, queue, count)
+            self._offer_run(queue, run)
+        else:
+            queue.counts[_POSTED] += count
+            self._life.enter_run(run, run.recorded)
+            self.mark(queue, run.sequences[-1])
+            queue.pending += count
+
+    def run_synced(self, run: MessageRun) -> None:
+        """Make durable messages that came together available: their records are on the disk. They are single ones from
+        now on where they are to wait, in the journal rather than in memory, or where somebody looks at each."""
+        queue = whole(run.queue)
+        if run.laid_out is not None:
+            self.group_synced(queue, run.laid_out)
+            return
+        queue.pending -= run.count
+        run.pending = False
+        looked_at = queue.browsers or queue.values is not None
+        if looked_at or queue.backlog.count > _SHALLOW or self._memory.crowded(queue):
+            self._offer(queue, run.each())
+        else:
+            self._offer_run(queue, run)
+
+    def _offer_run(self, queue: Queue, run: MessageRun) -> None:
         queue.backlog.extend_run(run)
         self._life.dirty[queue] = None
 

@@ -99,7 +99,7 @@ class Fan:
         for branch, message in zip(branches, messages, strict=True):
             branch.messages.append(message)
         if recorded:
-            live, entered = self._life.live, self._life.occupancy.entered
+            live, entered = self._life.objects, self._life.occupancy.entered
             for message in recorded:
                 live[message.sequence] = message
                 entered(message.position)

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.links.termini import Termini
     from acquit.broker.links.terminus import TargetTerminus
+    from acquit.broker.message_run import MessageRun
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.nodes.topics import Topic
     from acquit.broker.options.limits import ConnectionLimits
@@ -145,7 +146,7 @@ class Poster:
         now_ms = time_us // 1000
         room = Room(queue, self._memory)
         take_sequence, record = scribe.sequences.take, scribe.recorder.posted
-        number, address, live = queue.number, queue.address.encode(), self._life.live
+        number, address, live = queue.number, queue.address.encode(), self._life.objects
         entered, templates = self._life.occupancy.entered, producer.templates
         actor = scribe.actor_number(producer)
         offered: list[Message] = []
@@ -225,25 +226,23 @@ class Poster:
             producer.link.session.settle_run(run, ACCEPTED)
             self._learn_size(producer, entering[-1].payload_bytes // entering[-1].count, durable=False)
         else:
-            messages, taken = self._runs.recorded(producer, run)
-            if messages:
-                self._enter_recorded(producer, run, messages, taken)
+            recorded = self._runs.recorded(producer, run)
+            if recorded is not None:
+                self._enter_recorded(producer, run, *recorded)
             else:
                 producer.link.takes_runs = False  # until `receive` finds that they would have been such
                 self.receive(producer, run.deliveries)
 
-    def _enter_recorded(self, producer: Producer, run: ReceivedRun, messages: list[Message], taken: int) -> None:
+    def _enter_recorded(self, producer: Producer, run: ReceivedRun, messages: MessageRun, taken: int) -> None:
         """Enter durable messages that were recorded together, and answer all that was `taken` with them: the whole of a
         run or, as the disk is full, so many deliveries."""
-        queue, count = whole(messages[0].queue), len(messages)
-        payload_bytes = sum(message.fingerprint >> 32 for message in messages)
         answered: ReceivedRun | list[Delivery] = run if taken == len(run.payloads) else run.deliveries[:taken]
-        self._entering.enter_group(queue, messages, payload_bytes)
-        self._life.live_bytes += payload_bytes
-        self._scribe.when_synced(self._synced, [(queue, messages)], producer.link.session, answered)
-        self._learn_size(producer, payload_bytes // count, durable=True)
+        self._entering.enter_run(messages)
+        self._scribe.when_synced(self._run_synced, messages, producer.link.session, answered)
+        self._learn_size(producer, messages.payload_bytes // messages.count, durable=True)
         if answered is not run:
-            self._refuse(producer, run.deliveries[taken:], full(queue, disk=self._scribe.journal.full))
+            full_ = full(whole(messages.queue), disk=self._scribe.journal.full)
+            self._refuse(producer, run.deliveries[taken:], full_)
 
     def _enter_group(
         self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int
@@ -614,11 +613,19 @@ class Poster:
 
     # -- after the sync -----------------------------------------------------------------------------------------------
 
-    def _synced(
-        self, pending: list[tuple[Queue, list[Message]]], session: Session, postings: list[Delivery] | ReceivedRun
-    ) -> None:
+    def _synced(self, pending: list[tuple[Queue, list[Message]]], session: Session, postings: list[Delivery]) -> None:
         """A group of durable postings without times is on the disk: senders hear so, consumers may have them."""
-        waited_s = (self._scribe.time_us - pending[0][1][0].posted_us) / 1e6
+        self._answer_synced(pending[0][1][0].posted_us, session, postings)
+        for queue, messages in pending:
+            self._entering.group_synced(queue, messages)
+
+    def _run_synced(self, run: MessageRun, session: Session, postings: list[Delivery] | ReceivedRun) -> None:
+        """The same for durable messages that came together."""
+        self._answer_synced(run.posted_us, session, postings)
+        self._entering.run_synced(run)
+
+    def _answer_synced(self, posted_us: int, session: Session, postings: list[Delivery] | ReceivedRun) -> None:
+        waited_s = (self._scribe.time_us - posted_us) / 1e6
         if isinstance(postings, list):
             self.durations.add(waited_s, len(postings))
             session.settle_all(postings, ACCEPTED)
@@ -626,8 +633,6 @@ class Poster:
             self.durations.add(waited_s, len(postings.payloads))
             session.settle_run(postings, ACCEPTED)
         self._life.touch(session.connection)
-        for queue, messages in pending:
-            self._entering.group_synced(queue, messages)
 
     def _answer(self, delivery: Delivery, arrived_us: int) -> None:
         self.durations.add((self._scribe.time_us - arrived_us) / 1e6)

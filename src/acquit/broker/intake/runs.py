@@ -6,19 +6,18 @@ messages would have one by one. Ids to detect duplicates by are looked up before
 out, and answered with the others; where more is to be said of one, all are looked at one by one.
 
 Volatile ones become runs, as `broker.message_run` keeps them: what goes to a topic is one in each of its queues, with
-the same payloads; what has several priorities is a run of each. Durable ones for a queue are recorded together, and
-become objects, for each has its record and its place in the table of what is live.
+the same payloads; what has several priorities is a run of each. Durable ones for a queue are recorded together, each
+by itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from acquit.broker.intake.limits import Room
 from acquit.broker.intake.templates import Template
-from acquit.broker.message import DURABLE, OVERHEAD_BYTES, Message
-from acquit.broker.message_run import MessageRun
-from acquit.broker.queue import NodeEvent, NodeState, step
+from acquit.broker.message import OVERHEAD_BYTES
+from acquit.broker.message_run import MessageRun, Recorded
 from acquit.errors import StoreFull
 from acquit.ledger.events import fingerprint
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.finding import Nodes
     from acquit.broker.nodes.node import Queue
     from acquit.protocol.delivery import ReceivedRun
-
-_PENDING: Final = step(NodeState.NEW, NodeEvent.POST_DURABLE).next
 
 
 class _WithIds(NamedTuple):
@@ -100,32 +97,33 @@ class Runs:
                 runs.append(MessageRun(queue, sequences, template, part, run_bytes, size_max, time_us))
         return runs
 
-    def recorded(self, producer: Producer, run: ReceivedRun) -> tuple[list[Message], int]:
+    def recorded(self, producer: Producer, run: ReceivedRun) -> tuple[MessageRun, int] | None:
         """Record what came together, durable messages for one queue, up to the first for which there is no room on the
-        disk. Return the messages, and how many deliveries were taken with them: duplicates are among these. No
-        messages where one must be looked at by itself."""
+        disk. Return them, and how many deliveries were taken with them: duplicates are among these. None where one must
+        be looked at by itself."""
         queues, template = self.queues(producer, durable=True), producer.templates.latest
         if not queues or template is None or run.message_format:
-            return [], 0
+            return None
         payloads: Sequence[bytes] = run.payloads
         identified = self._identified(producer, payloads)
         if identified is not None:
             if len(identified.new) < len(payloads):
                 payloads = [payloads[place] for place in identified.new]
         elif not template.fits_all(payloads):
-            return [], 0
+            return None
         queue = queues[0]
         count, room = len(payloads), Room(queue, self._memory)
-        cost = sum(map(len, payloads)) + count * OVERHEAD_BYTES
+        sizes = list(map(len, payloads))
+        cost = sum(sizes) + count * OVERHEAD_BYTES
         if not count or room.messages < count or min(room.bytes, room.durable) < cost:
-            return [], 0
-        scribe, life = self._life.scribe, self._life
+            return None
+        scribe = self._life.scribe
         time_us, address = scribe.time_us, queue.address.encode()
         actor = scribe.actor_number(producer)
         try:
             first = scribe.sequences.take_all(count, time_us)
         except StoreFull:
-            return [], 0
+            return None
         sequences = range(first, first + count)
         if identified is None:
             metas = template.metas(address, payloads)
@@ -136,29 +134,16 @@ class Runs:
         positions, fingerprints = scribe.recorder.posted_together(
             sequences, queue.number, payloads, metas, time_us, actor
         )
-        bodies, priority = template.bodies(payloads, sequences, time_us // 1000), template.priority
-        messages = [
-            Message(
-                sequence,
-                queue,
-                _PENDING,
-                body,
-                noted,
-                DURABLE,
-                priority,
-                time_us,
-                0,
-                position,
-            )
-            for sequence, body, position, noted in zip(sequences, bodies, positions, fingerprints, strict=False)
-        ]
-        life.live.update(zip(sequences, messages, strict=False))
-        life.occupancy.entered_together(positions)
-        if identified is None or not messages:
-            return messages, len(messages)
-        taken = len(ids) if len(messages) == count else new[len(messages)]
-        self._duplicates.entered_together(queue, ids[:taken], new[: len(messages)], sequences, positions, actor)
-        return messages, taken
+        taken = entered = len(positions)
+        if not entered:
+            return None
+        if identified is not None:
+            taken = len(ids) if entered == count else new[entered]
+            self._duplicates.entered_together(queue, ids[:taken], new[:entered], sequences, positions, actor)
+        if entered < count:
+            sequences, payloads, sizes = sequences[:entered], payloads[:entered], sizes[:entered]
+        recorded = Recorded(self._life, positions, fingerprints)
+        return MessageRun(queue, sequences, template, payloads, sum(sizes), max(sizes), time_us, recorded), taken
 
     def _identified(self, producer: Producer, payloads: Sequence[bytes]) -> _WithIds | None:
         """Return the ids of messages that all have one to detect duplicates by, and are alike but for that; None for

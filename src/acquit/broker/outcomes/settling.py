@@ -129,10 +129,18 @@ class Settling:
         """*Accepted*, of all messages of a run, whose receiver has settled them."""
         consumer, queue, count = run.holder, run.queue, run.count
         assert isinstance(consumer, Consumer)  # nobody else holds runs
+        if run.laid_out is not None:  # by somebody who looked at them since this was said
+            self._accept_held(consumer, [message for message in run.laid_out if message.holder is consumer])
+            self._may_have_more(consumer)
+            return
         run.end()
         self._memory.leave_all(queue, count, count, run.payload_bytes + count * OVERHEAD_BYTES)
         self._count_accepted(consumer, count, run.payload_bytes)
-        self._scribe.volatile_events(_ACCEPTED, queue, count)
+        if run.recorded is None:
+            self._scribe.volatile_events(_ACCEPTED, queue, count)
+        else:
+            self._life.run_left(run, run.recorded)
+            self._scribe.run_events(_ACCEPTED, run, self._scribe.actor_number(consumer))
         self._may_have_more(consumer)
 
     def group_accepted(self, group: MessageGroup) -> None:
@@ -287,7 +295,7 @@ class Settling:
                 message.body = None
             if message.expires_at_ms:
                 life.timers.forget(message)
-        live = life.live
+        live = life.objects
         for message in durable:
             del live[message.sequence]
         life.occupancy.left_together([message.position for message in durable])

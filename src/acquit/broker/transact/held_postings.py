@@ -288,7 +288,7 @@ class HeldPostings:
         assert isinstance(queue, Queue)
         if first.durable:
             life.live_bytes += payload_bytes
-            live, entered, committed = life.live, life.occupancy.entered, self.committed
+            live, entered, committed = life.objects, life.occupancy.entered, self.committed
             for message in messages:
                 live[message.sequence] = message
                 entered(message.position)
