@@ -347,8 +347,8 @@ class Transactions:
             self.terminate(transaction, error)
 
     def retire_run(self, consumer: Consumer, sent: SentRun) -> bool:
-        """*Accepted* in a transaction, and settled, of messages that were sent together. False where they must be looked at
-        one by one, as durable ones must: nothing is changed then."""
+        """*Accepted* in a transaction, and settled, of messages that were sent together. False where they must be
+        looked at one by one, as durable ones must: nothing is changed then."""
         messages, state = sent.contexts, sent.state
         if not isinstance(messages, MessageRun) or messages.recorded is not None or state is None:
             return False
