@@ -33,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -380,22 +380,34 @@ def markdown(contestants: list[Contestant], cases: list[Case], rounds: int) -> s
         cells = []
         for one in contestants:
             figures = [figure / 1000 for figure in one.figures[name]] if case.timed else one.figures[name]
-            shape = ",.2f" if case.timed else ",.0f"
-            cells.append(
-                f"{statistics.median(figures):{shape}} ({min(figures):{shape}} to {max(figures):{shape}})"
-                if figures
-                else "none"
-            )
+            cells.append(spread(figures, ",.2f" if case.timed else ",.0f") if figures else "none")
         found = ratio(contestants, case, name)
         said = "" if found is None else f"{found:.2f}" if found >= case.claim else f"**{found:.2f}** of {case.claim:g}"
         lines.append(f"| {name}, {'ms' if case.timed else 'messages/s'} | {' | '.join(cells)} | {said} |")
     memory = " | ".join(f"{peak_mib(one.pid):,.0f}" for one in contestants)
     lines.append(f"| peak resident memory, MiB | {memory} | |")
     why = [f"- {line}" for line in lacking(contestants, cases)]
-    products = ", ".join(one.product for one in contestants)
-    today = datetime.now(UTC).date()
-    machine = f"{products}; {os.cpu_count()} CPUs ({processor()}), Python {platform.python_version()}; {today}."
+    machine = conditions(one.product for one in contestants)
     return "\n".join([*lines, "", *(["*None* stands where:", "", *why, ""] if why else []), machine, ""])
+
+
+def spread(figures: list[float], shape: str = ",.0f") -> str:
+    """Return a cell of the page: the median, the lowest and the highest."""
+    return f"{statistics.median(figures):{shape}} ({min(figures):{shape}} to {max(figures):{shape}})"
+
+
+def conditions(products: Iterable[str]) -> str:
+    """Return the line below a table: what ran, on which machine and when."""
+    machine = f"{os.cpu_count()} CPUs ({processor()}), Python {platform.python_version()}"
+    return f"{', '.join(products)}; {machine}; {datetime.now(UTC).date()}."
+
+
+def put(page: Path, marks: tuple[str, str], written: str) -> None:
+    """Put what was made into a page, in place of what is between two marks."""
+    first, last = marks
+    before, _, rest = page.read_text().partition(first)
+    after = rest.partition(last)[2]
+    page.write_text(f"{before}{first}\n\n{written}\n{last}{after}")
 
 
 def processor() -> str:
@@ -434,11 +446,7 @@ def main() -> int:
         measure(contestants, program, cases, rounds, share)
         missed = table(contestants, cases)
         if arguments.page is not None:
-            first, last = NATIVE_MARKS if arguments.native else MARKS
-            before, _, rest = arguments.page.read_text().partition(first)
-            after = rest.partition(last)[2]
-            written = markdown(contestants, cases, rounds)
-            arguments.page.write_text(f"{before}{first}\n\n{written}\n{last}{after}")
+            put(arguments.page, NATIVE_MARKS if arguments.native else MARKS, markdown(contestants, cases, rounds))
         if arguments.json is not None:
             arguments.json.write_text(json.dumps([vars(one) for one in contestants], indent=1) + "\n")
     return 1 if missed and not arguments.short else 0

@@ -129,3 +129,10 @@ def test_more_is_claimed_of_rates_of_the_native_build() -> None:
         native = bench_peers.claimed(case, native=True)
         assert native.claim == (case.claim if case.timed else {1.2: 2.0, 1.0: 1.5}[case.claim])
         assert bench_peers.name_of(native) == bench_peers.name_of(case)
+
+
+def test_what_is_made_replaces_what_a_page_has_between_two_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n\n<first>\n\nold\n\n<last>\n\nafter\n")
+    bench_peers.put(page, ("<first>", "<last>"), "new\n")
+    assert page.read_text() == "before\n\n<first>\n\nnew\n\n<last>\n\nafter\n"
