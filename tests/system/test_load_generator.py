@@ -45,6 +45,7 @@ def _module(name: str) -> ModuleType:
 
 
 bench_peers = _module("bench_peers")
+bench_second_broker = _module("bench_second_broker")
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +137,30 @@ def test_what_is_made_replaces_what_a_page_has_between_two_marks(tmp_path: Path)
     page.write_text("before\n\n<first>\n\nold\n\n<last>\n\nafter\n")
     bench_peers.put(page, ("<first>", "<last>"), "new\n")
     assert page.read_text() == "before\n\n<first>\n\nnew\n\n<last>\n\nafter\n"
+
+
+def test_each_way_of_the_second_broker_runs(
+    program: Path, acquit_there: bench_peers.Contestant, tmp_path: Path
+) -> None:
+    with Served(tmp_path) as second:
+        another = bench_peers.Contestant("acquit", "acquit", second.port, None, second.process.pid)
+        columns = bench_second_broker.ways(acquit_there, another)
+        bench_second_broker.measure(columns, program, 1, SHARE)
+    for way in columns:
+        assert list(way.runs) == [case.name for case in bench_second_broker.CASES]
+        assert all(len(run) == len(way.brokers) and all(run) for (run,) in way.runs.values())
+    page = bench_second_broker.markdown(columns, 1).splitlines()
+    rows = [line for line in page if line.startswith("|")]
+    assert len(rows) == 2 + len(bench_second_broker.CASES)
+    assert len({row.count("|") for row in rows}) == 1
+
+
+def test_a_second_broker_counts_with_the_first() -> None:
+    first, second = (bench_peers.Contestant(name, name, 1, None, 1) for name in ("first", "second"))
+    alone, paired, both = bench_second_broker.ways(first, second)
+    for case in bench_second_broker.CASES:
+        alone.runs[case.name] = [[100.0], [200.0]]
+        paired.runs[case.name] = [[200.0], [200.0]]
+        both.runs[case.name] = [[100.0, 100.0], [200.0, 400.0]]
+    said = bench_second_broker.markdown([alone, paired, both], 2)
+    assert "| 100 B | 150 (100 to 200) | 200 (200 to 200) | 400 (200 to 600) | 2.50 | 2.00 |" in said
