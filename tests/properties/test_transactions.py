@@ -325,9 +325,9 @@ def contents(world: World) -> Contents:
                 if retirement.message.queue is queue:
                     messages[retirement.message.sequence] = retirement.message
         runs = [run.messages for transaction in world.core.transactions for run in transaction.runs]
-        together = [payload for run in runs if run.queue is queue for payload in run.payloads]
+        together = [rest for run in runs if run.queue is queue for rest in run.rests]
         assert len(messages) + len(together) == queue.live
-        found[queue.name] += [str(Message.decode(payload).body) for payload in together]
+        found[queue.name] += [str(Message.decode(rest).body) for rest in together]
         for message in messages.values():
             payload = message.body
             if payload is None:

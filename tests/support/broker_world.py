@@ -533,7 +533,7 @@ def check_accounts(core: Core) -> None:
         messages += queue.live
     for run in core.life._runs:
         assert run.laid_out is None and run.recorded is not None
-        assert run.payload_bytes == sum(map(len, run.payloads))
+        assert run.payload_bytes == run.count * run.shape.rest_at + sum(map(len, run.rests))
         live_bytes += run.payload_bytes
         live_count += run.count
     for message in core.life.objects.values():

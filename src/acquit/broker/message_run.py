@@ -1,9 +1,11 @@
 """A run of messages: what came in one piece and stays together, until somebody looks at one of them.
 
 Most messages are posted, handed out and accepted together with their neighbours, and of none of them is anything said
-that is not said of all. Such a run is one object on all of its way: it has the payloads as they came, and their
-sequences. It enters its queue, waits, is acquired and leaves by a few additions, whatever its length.
-Parts are split off at its front, as a consumer has credit for fewer, or accepts fewer.
+that is not said of all. Such a run is one object on all of its way: it has the sequences of the messages, and the rests
+of their payloads, which are the octets that are transferred as they came; what is before them is the same in all. The
+runs that a topic's queues get of what was posted share one list of rests. A run enters its queue, waits, is acquired
+and leaves by a few additions, whatever its length. Parts are split off at its front, as a consumer has credit for
+fewer, or accepts fewer.
 
 Of durable messages the journal has a record each, and an event for each that is acquired or accepted: these are made a
 column at a time, and the run knows where the records are (`Recorded`). `life` has all such runs, so that whoever asks
@@ -35,29 +37,25 @@ class Shape(Protocol):
     """Shape that the messages of a run have in common: `intake.shaping.Template`."""
 
     rest_at: int
-    """Offset of what is transferred of a payload as it is."""
+    """Offset of the rest of each payload."""
     priority: int
     marked: bool
     """True if each is of a group."""
 
-    def group_of(self, payload: bytes) -> str | None:
-        """Return the group of a message, of which this is the payload."""
-        ...
-
-    def groups(self, payloads: Sequence[bytes]) -> list[bytes]:
+    def groups(self, rests: Sequence[bytes]) -> list[bytes]:
         """Return the encoded groups of messages that have one."""
         ...
 
-    def properties(self, payloads: Sequence[bytes]) -> list[bytes]:
+    def properties(self, rests: Sequence[bytes]) -> list[bytes]:
         """Return the sections of application properties of messages; b"" where they have none."""
         ...
 
-    def bodies(self, payloads: Sequence[bytes], sequences: Sequence[int], posted_ms: int) -> list[bytes]:
-        """Return the bodies of messages with these payloads and sequences."""
+    def bodies(self, rests: Sequence[bytes], sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+        """Return the bodies of messages with these sequences."""
         ...
 
     def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:
-        """Return what is transferred of messages with these sequences to their first consumers, before that rest."""
+        """Return what is transferred of messages with these sequences to their first consumers, before the rests."""
         ...
 
 
@@ -101,11 +99,11 @@ class MessageRun:
         "laid_out",
         "marked",
         "payload_bytes",
-        "payloads",
         "pending",
         "posted_us",
         "queue",
         "recorded",
+        "rests",
         "sequences",
         "shape",
         "size_max",
@@ -116,7 +114,7 @@ class MessageRun:
         queue: QueueBase,
         sequences: Sequence[int],
         shape: Shape,
-        payloads: Sequence[bytes],
+        rests: Sequence[bytes],
         payload_bytes: int,
         size_max: int,
         posted_us: int,
@@ -125,8 +123,9 @@ class MessageRun:
         self.queue = queue
         self.sequences = sequences
         self.shape = shape
-        self.payloads = payloads
-        """Payloads as they were posted; none once they are laid out, when the messages have their bodies."""
+        self.rests = rests
+        """Rests of the payloads, in a list that other runs may share; none once they are laid out, when the messages
+        have their bodies."""
         self.payload_bytes = payload_bytes
         self.size_max = size_max
         """No payload is larger."""
@@ -166,27 +165,18 @@ class MessageRun:
         """Return what is transferred of each before `rests`."""
         return self.shape.heads(self.sequences, self.posted_us // 1000)
 
-    def rests(self) -> list[bytes]:
-        """Return what is transferred of each as it was posted."""
-        rest_at = self.shape.rest_at
-        return [payload[rest_at:] for payload in self.payloads]
-
     def split(self, count: int) -> MessageRun:
         """Return the first of them, so many, which are here no more."""
-        payloads = self.payloads[:count]
-        payload_bytes = sum(map(len, payloads))
-        front = MessageRun(
-            self.queue, self.sequences[:count], self.shape, payloads, payload_bytes, self.size_max, self.posted_us
-        )
-        front.holder, front.marked, front.pending = self.holder, self.marked, self.pending
+        front = self._some(self.sequences[:count], self.rests[:count])
+        front.holder, front.pending = self.holder, self.pending
         if self.recorded is not None:
             keeper, positions, fingerprints = self.recorded
             front.recorded = Recorded(keeper, positions[:count], fingerprints[:count])
             self.recorded = Recorded(keeper, positions[count:], fingerprints[count:])
             keeper.keep_run(front)
         self.sequences = self.sequences[count:]
-        self.payloads = self.payloads[count:]
-        self.payload_bytes -= payload_bytes
+        self.rests = self.rests[count:]
+        self.payload_bytes -= front.payload_bytes
         return front
 
     def part(self, places: Sequence[int]) -> MessageRun:
@@ -194,12 +184,14 @@ class MessageRun:
         is of no use once all of them were asked for. For volatile messages."""
         if len(places) == self.count:
             return self
-        payloads = [self.payloads[place] for place in places]
-        sequences = [self.sequences[place] for place in places]
-        payload_bytes = sum(map(len, payloads))
-        part = MessageRun(self.queue, sequences, self.shape, payloads, payload_bytes, self.size_max, self.posted_us)
-        part.marked = self.marked
-        return part
+        return self._some([self.sequences[place] for place in places], [self.rests[place] for place in places])
+
+    def _some(self, sequences: Sequence[int], rests: Sequence[bytes]) -> MessageRun:
+        """Return a run of those with these sequences and rests."""
+        payload_bytes = len(rests) * self.shape.rest_at + sum(map(len, rests))
+        run = MessageRun(self.queue, sequences, self.shape, rests, payload_bytes, self.size_max, self.posted_us)
+        run.marked = self.marked
+        return run
 
     def end(self) -> None:
         """Take notice that they are in their queue no more, and nobody holds them."""
@@ -211,10 +203,11 @@ class MessageRun:
         if self.laid_out is not None:
             return self.laid_out
         queue, holder, posted_us, recorded = self.queue, self.holder, self.posted_us, self.recorded
-        bodies, priority = self.shape.bodies(self.payloads, self.sequences, posted_us // 1000), self.shape.priority
+        shape, rests, rest_at = self.shape, self.rests, self.shape.rest_at
+        bodies, priority = shape.bodies(rests, self.sequences, posted_us // 1000), shape.priority
         state, flags = (_POSTED, 0) if holder is None else (_ACQUIRED, DISPATCHED)
         positions: Iterable[int] = repeat(0, self.count)
-        fingerprints: Iterable[int] = [len(payload) << 32 for payload in self.payloads]
+        fingerprints: Iterable[int] = [rest_at + len(rest) << 32 for rest in rests]
         if recorded is not None:
             positions, fingerprints = recorded.positions, recorded.fingerprints
             flags |= DURABLE
@@ -238,9 +231,9 @@ class MessageRun:
             )
         ]
         if self.marked:
-            for message, payload in zip(messages, self.payloads, strict=True):
-                message.need_extra().group = self.shape.group_of(payload)
-        self.payloads = ()
+            for message, group in zip(messages, shape.groups(rests), strict=True):
+                message.need_extra().group = group.decode()
+        self.rests = ()
         if recorded is not None:
             recorded.keeper.run_laid_out(self, messages)
         if holder is not None:

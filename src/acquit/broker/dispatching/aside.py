@@ -101,7 +101,7 @@ class Aside:
             runs, one.runs = one.runs, deque()
             for run in runs:
                 self._count -= run.count
-                groups = run.shape.groups(run.payloads)
+                groups = run.shape.groups(run.rests)
                 for message, group in zip(run.each(), groups, strict=True):
                     self.add(message)
                     one.add(group.decode(), message)

@@ -180,12 +180,12 @@ class Choosing:
         if not all(interest.takes_all if grouped else interest.by_properties for interest in queue.interests):
             return False
         pass_.send()  # so that rooms are what they are
-        payloads = run.payloads[: self.run_messages]
+        rests = run.rests[: self.run_messages]
         shares: dict[Consumer, list[int]] = {}
         rooms: dict[Consumer, int] = {}
         known: dict[bytes, tuple[list[int], int]] = {}  # shares and rooms by their keys
-        count = len(payloads)
-        for place, key in enumerate(_keys(run, payloads)):
+        count = len(rests)
+        for place, key in enumerate(_keys(run, rests)):
             entry = known.get(key)
             if entry is None:
                 self.looks -= len(queue.interests) // _STEP_MIN
@@ -665,11 +665,11 @@ def have_room(shares: dict[Consumer, list[int]], rooms: dict[Consumer, int]) -> 
     )
 
 
-def _keys(run: MessageRun, payloads: Sequence[bytes]) -> Iterator[bytes]:
+def _keys(run: MessageRun, rests: Sequence[bytes]) -> Iterator[bytes]:
     """Return what tells for whom each of these messages of a run is, a few at a time: not all may be asked for."""
     keys_of = run.shape.groups if run.grouped else run.shape.properties
-    for at in range(0, len(payloads), SHARE_MAX):
-        yield from keys_of(payloads[at : at + SHARE_MAX])
+    for at in range(0, len(rests), SHARE_MAX):
+        yield from keys_of(rests[at : at + SHARE_MAX])
 
 
 def last_rank(run: MessageRun) -> int:

@@ -195,11 +195,11 @@ class Sending:
         """`hand` for messages that came together, and can be sent together; how many."""
         count = run.count
         run.holder = consumer
-        heads, rests = run.heads(), run.rests()
+        heads = run.heads()
         encoded = tags.following(consumer.tag, count)
         consumer.tag = tags.number(encoded[-1])
-        consumer.link.send_together(encoded, heads, rests, run)
-        consumer.peer.unwritten_bytes += count * len(heads[0]) + sum(map(len, rests))
+        consumer.link.send_together(encoded, heads, run.rests, run)
+        consumer.peer.unwritten_bytes += run.payload_bytes + count * (len(heads[0]) - run.shape.rest_at)
         consumer.held += count
         queue.acquired += count
         time_us = self._scribe.time_us

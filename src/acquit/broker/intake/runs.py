@@ -6,8 +6,8 @@ messages would have one by one. Ids to detect duplicates by are looked up before
 out, and answered with the others; where more is to be said of one, all are looked at one by one.
 
 Volatile ones become runs, as `broker.message_run` keeps them: what goes to a topic is one in each of its queues, with
-the same payloads; what has several priorities is a run of each. Durable ones for a queue are recorded together, each
-by itself.
+one list of the rests of the payloads; what has several priorities is a run of each. Durable ones for a queue are
+recorded together, each by itself.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class Runs:
             if len(places) < count:
                 part = [payloads[place] for place in places]
             sizes = list(map(len, part))
-            run_bytes, size_max = sum(sizes), max(sizes)
+            run_bytes, size_max, rests = sum(sizes), max(sizes), template.rests(part)
             for at, queue in enumerate(queues):
                 sequences: Sequence[int] = range(first + at, first + count * step, step)
                 if len(places) < count:
                     sequences = [sequences[place] for place in places]
-                runs.append(MessageRun(queue, sequences, template, part, run_bytes, size_max, time_us))
+                runs.append(MessageRun(queue, sequences, template, rests, run_bytes, size_max, time_us))
         return runs
 
     def recorded(self, producer: Producer, run: ReceivedRun) -> tuple[MessageRun, int] | None:
@@ -142,8 +142,8 @@ class Runs:
             self._duplicates.entered_together(queue, ids[:taken], new[:entered], sequences, positions, actor)
         if entered < count:
             sequences, payloads, sizes = sequences[:entered], payloads[:entered], sizes[:entered]
-        recorded = Recorded(self._life, positions, fingerprints)
-        return MessageRun(queue, sequences, template, payloads, sum(sizes), max(sizes), time_us, recorded), taken
+        rests, recorded = template.rests(payloads), Recorded(self._life, positions, fingerprints)
+        return MessageRun(queue, sequences, template, rests, sum(sizes), max(sizes), time_us, recorded), taken
 
     def _identified(self, producer: Producer, payloads: Sequence[bytes]) -> _WithIds | None:
         """Return the ids of messages that all have one to detect duplicates by, and are alike but for that; None for

@@ -263,20 +263,25 @@ class Template:
         """`Posting.group_of` a message that fits."""
         return payload[self.group_at : self.group_end].decode() if self.group_end else None
 
-    def groups(self, payloads: Sequence[bytes]) -> list[bytes]:
-        """Return the encoded group-ids of messages that fit, which have one."""
-        at, end = self.group_at, self.group_end
-        return [payload[at:end] for payload in payloads]
+    def rests(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """Return what is kept as it is of messages that fit: the octets from `rest_at` on."""
+        rest_at = self.rest_at
+        return [payload[rest_at:] for payload in payloads]
 
-    def properties(self, payloads: Sequence[bytes]) -> list[bytes]:
-        """Return the sections of application properties of messages that fit; b"" where they have none."""
+    def groups(self, rests: Sequence[bytes]) -> list[bytes]:
+        """Return the encoded group-ids of messages with these `rests`, which have one."""
+        at, end = self.group_at - self.rest_at, self.group_end - self.rest_at
+        return [rest[at:end] for rest in rests]
+
+    def properties(self, rests: Sequence[bytes]) -> list[bytes]:
+        """Return the sections of application properties of messages with these `rests`; b"" where they have none."""
         if not self.body_head:
-            return [b""] * len(payloads)
-        at = self.known_to
+            return [b""] * len(rests)
+        at = self.known_to - self.rest_at
         begin = at - 4
         if self.wide_map:
-            return [payload[begin : at + 4 + _UINT32(payload, at)[0]] for payload in payloads]
-        return [payload[begin : at + 1 + payload[at]] for payload in payloads]
+            return [rest[begin : at + 4 + _UINT32(rest, at)[0]] for rest in rests]
+        return [rest[begin : at + 1 + rest[at]] for rest in rests]
 
     def meta(self, address: bytes, payload: bytes) -> bytes:
         """`Posting.meta` of a message that fits."""
@@ -307,12 +312,12 @@ class Template:
         """`Posting.body` of a message that fits."""
         return self._pack(self.head, sequence, BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
 
-    def bodies(self, payloads: Sequence[bytes], sequences: Sequence[int], posted_ms: int) -> list[bytes]:
-        """Return `body` of each of these messages."""
-        pack, head, rest_at = self._pack, self.head, self.rest_at
+    def bodies(self, rests: Sequence[bytes], sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+        """Return `body` of each of the messages with these `rests`."""
+        pack, head = self._pack, self.head
         return [
-            pack(head, sequence, BEFORE_POSTED_AT, posted_ms) + payload[rest_at:]
-            for payload, sequence in zip(payloads, sequences, strict=True)
+            pack(head, sequence, BEFORE_POSTED_AT, posted_ms) + rest
+            for rest, sequence in zip(rests, sequences, strict=True)
         ]
 
     def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:

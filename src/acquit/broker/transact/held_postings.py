@@ -204,8 +204,8 @@ class HeldPostings:
         queue, payloads, time_us = held.target, held.payloads, self._scribe.time_us
         first = self._scribe.sequences.take_all(len(payloads), time_us)
         sequences = range(first, first + len(payloads))
-        size_max = max(map(len, payloads))
-        run = MessageRun(queue, sequences, held.template, payloads, held.payload_bytes, size_max, time_us)
+        size_max, rests = max(map(len, payloads)), held.template.rests(payloads)
+        run = MessageRun(queue, sequences, held.template, rests, held.payload_bytes, size_max, time_us)
         if at_once and queue.plain and not queue.browsers:
             return run
         messages = run.each()

@@ -15,6 +15,7 @@ from acquit.broker.intake.shaping import (
     read_due_at,
     read_posting,
     shape_body,
+    transfer_header,
 )
 from acquit.broker.intake.templates import ALIKE_MIN, Template, Templates, learn_template
 from acquit.errors import DecodeError
@@ -153,9 +154,9 @@ def test_groups_and_properties_of_many(value: str | None) -> None:
     template = learn_template(read_posting(payloads[0]))
     assert template is not None
     assert template.fits_all(payloads)
-    assert template.groups(payloads) == [b"g-1", b"g-2", b"g-1"]
+    assert template.groups(template.rests(payloads)) == [b"g-1", b"g-2", b"g-1"]
     sections = [read_posting(payload).sections.section(APPLICATION_PROPERTIES) for payload in payloads]
-    assert template.properties(payloads) == sections
+    assert template.properties(template.rests(payloads)) == sections
     assert all(sections) is (value is not None)
 
 
@@ -222,7 +223,14 @@ def same(template: Template, payload: bytes) -> None:
     assert template.body(payload, 3, NOW_MS) == posting.body(payload, 3, NOW_MS) == shape_body(payload, 3, NOW_MS)
     assert template.metas(b"q", [payload] * 3) == [posting.meta(b"q", payload)] * 3
     bodies = [posting.body(payload, sequence, NOW_MS) for sequence in range(3, 6)]
-    assert template.bodies([payload] * 3, range(3, 6), NOW_MS) == bodies
+    rests = template.rests([payload] * 3)
+    assert template.bodies(rests, range(3, 6), NOW_MS) == bodies
+    heads = template.heads(range(3, 6), NOW_MS)
+    header = transfer_header(template.durable, template.priority, True, 0, None)
+    assert [head + rest for head, rest in zip(heads, rests, strict=True)] == [header + body for body in bodies]
+    assert not template.marked or template.groups(rests) == [str(posting.group).encode()] * 3
+    bounds = posting.sections.bounds
+    assert template.properties(rests) == [payload[bounds[APPLICATION_PROPERTIES] : bounds[BODY_RANK]]] * 3
 
 
 def test_each_of_many_has_its_own_id_and_its_own_body() -> None:
@@ -233,7 +241,7 @@ def test_each_of_many_has_its_own_id_and_its_own_body() -> None:
     assert template.metas(b"q", payloads) == [
         posting.meta(b"q", payload) for posting, payload in zip(postings, payloads, strict=True)
     ]
-    assert template.bodies(payloads, range(7, 10), NOW_MS) == [
+    assert template.bodies(template.rests(payloads), range(7, 10), NOW_MS) == [
         shape_body(payload, sequence, NOW_MS) for sequence, payload in enumerate(payloads, 7)
     ]
 
