@@ -436,7 +436,7 @@ def test_durable_messages_are_taken_and_given_together(
     def handed(sending: Sending, queue: Any, consumer: Any, run: MessageRun) -> int:
         before = consumer.peer.unwritten_bytes
         count = hand_run(sending, queue, consumer, run)
-        written = sum(map(len, run.heads())) + sum(map(len, run.rests()))
+        written = count * run.heads().head_bytes + sum(map(len, run.rests))
         assert consumer.peer.unwritten_bytes - before == written
         if run.recorded is not None:
             given.append(count)

@@ -21,11 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from acquit.broker.message import DISPATCHED, DURABLE, Holder, Message, QueueBase
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.protocol.costs import ACCEPTED_COST
+
+if TYPE_CHECKING:
+    from acquit.protocol.sender import Heads
 
 _POSTED = step(NodeState.NEW, NodeEvent.POST_VOLATILE).next
 _PENDING = step(NodeState.NEW, NodeEvent.POST_DURABLE).next
@@ -54,7 +57,7 @@ class Shape(Protocol):
         """Return the bodies of messages with these sequences."""
         ...
 
-    def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+    def heads(self, sequences: Sequence[int], posted_ms: int) -> Heads:
         """Return what is transferred of messages with these sequences to their first consumers, before the rests."""
         ...
 
@@ -161,7 +164,7 @@ class MessageRun:
         """True if each is of a group, and its queue has such."""
         return self.marked and self.queue.policy.message_groups
 
-    def heads(self) -> list[bytes]:
+    def heads(self) -> Heads:
         """Return what is transferred of each before `rests`."""
         return self.shape.heads(self.sequences, self.posted_us // 1000)
 

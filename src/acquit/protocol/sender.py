@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, repeat
-from typing import Final
+from typing import Final, NamedTuple
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.composite import encode_composite
@@ -33,6 +34,23 @@ TRANSFER_CODE: Final = b"\x00\x53\x14"
 _SETTLED = int(Phase.SETTLED)
 
 
+class Heads(NamedTuple):
+    """Beginnings of the payloads of several deliveries, all of one length, in columns: a value of each is packed for
+    each delivery, together with what is before it in its frame."""
+
+    layout: str
+    """Format in which `struct` packs a value of each."""
+    columns: tuple[Iterable[object], ...]
+    head_bytes: int
+    """Length of each head."""
+
+
+@lru_cache(64)
+def _packing(layout: str) -> Callable[..., bytes]:
+    """Return what packs by this layout; it is the same for most of what a link sends."""
+    return struct.Struct(layout).pack
+
+
 class TransferTemplate:
     """The constant bytes of our transfers with a tag of one length, settled or not, new or resumed."""
 
@@ -40,6 +58,7 @@ class TransferTemplate:
         "before_id",
         "between",
         "head_bytes",
+        "layout",
         "pack",
         "payload_bytes_max",
         "phase",
@@ -73,7 +92,8 @@ class TransferTemplate:
             + encoded_handle
             + b"\x70"
         )
-        self.pack = struct.Struct(f">I{len(self.before_id)}sI2s{tag_bytes}s{len(self.tail)}s").pack
+        self.layout = f">I{len(self.before_id)}sI2s{tag_bytes}s{len(self.tail)}s"
+        self.pack = struct.Struct(self.layout).pack
         self.head_bytes = 4 + len(self.before_id) + 4 + 2 + tag_bytes + len(self.tail)
         self.payload_bytes_max = link.session.connection.frame_size_max - self.head_bytes
         if link.remote_max_message_size:
@@ -129,25 +149,24 @@ class TransferTemplate:
             link.unsettled_count += count
         return index
 
-    def write_together(
-        self, link: SendingLink, tags: Sequence[bytes], heads: Sequence[bytes], rests: Sequence[bytes]
-    ) -> int:
-        """Write deliveries, each with a head, all as long, and a rest for its payload, for which there is room; return
-        the first's id."""
+    def write_together(self, link: SendingLink, tags: Sequence[bytes], heads: Heads, rests: Sequence[bytes]) -> int:
+        """Write deliveries, each with a head and a rest for its payload, for which there is room; return the first's
+        id."""
         session, count = link.session, len(tags)
         first_id = session.next_delivery_id
-        size = self.head_bytes + len(heads[0])
+        size = self.head_bytes + heads.head_bytes
         sizes = [size + len(rest) for rest in rests]
         frames = map(
-            self.pack,
+            _packing(self.layout + heads.layout),
             sizes,
             repeat(self.before_id),
             range(first_id, first_id + count),
             repeat(self.between),
             tags,
             repeat(self.tail),
+            *heads.columns,
         )
-        session.out.extend(chain.from_iterable(zip(frames, heads, rests, strict=True)))
+        session.out.extend(chain.from_iterable(zip(frames, rests, strict=True)))
         session.next_delivery_id = (first_id + count) & MASK
         session.next_outgoing_id = (session.next_outgoing_id + count) & MASK
         session.remote_incoming_window -= count
@@ -322,11 +341,9 @@ class SendingLink(Link):
             and not session.keep_order
         )
 
-    def send_together(
-        self, tags: Sequence[bytes], heads: Sequence[bytes], rests: Sequence[bytes], contexts: Contexts
-    ) -> None:
-        """`send_all` of unsettled deliveries, where `may_send_together` says so: the payload of each is a head, all of
-        one length, and a rest, and none of them is an object until somebody looks at it."""
+    def send_together(self, tags: Sequence[bytes], heads: Heads, rests: Sequence[bytes], contexts: Contexts) -> None:
+        """`send_all` of unsettled deliveries, where `may_send_together` says so: the payload of each is a head and a
+        rest, and none of them is an object until somebody looks at it."""
         template = self._templates[4 * len(tags[0])]
         first_id = template.write_together(self, tags, heads, rests)
         self.session.keep_sent(SentRun(self, first_id, tags, template.phase, contexts))
@@ -497,4 +514,4 @@ class SendingLink(Link):
             self.session.drop_half_written(half)
 
 
-__all__ = ["TRANSFER_CODE", "CreditChanged", "HalfWritten", "SendingLink"]
+__all__ = ["TRANSFER_CODE", "CreditChanged", "HalfWritten", "Heads", "SendingLink"]

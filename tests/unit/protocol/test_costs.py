@@ -32,6 +32,7 @@ from acquit.protocol.events import (
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.sender import Heads
 from acquit.protocol.types import Symbol
 from tests.support.peer import Peer, attach_to, begun_server, open_server, receiving_attach, sending_attach
 
@@ -179,7 +180,7 @@ def sent_together(single: int, runs: int) -> tuple[Peer, SendingLink]:
         link.send(b"%04d" % number, b"")
     for number in range(single, single + 10 * runs, 10):
         tags = [b"%04d" % one for one in range(number, number + 10)]
-        link.send_together(tags, [b""] * 10, [b""] * 10, Alike(10))
+        link.send_together(tags, Heads("", (), 0), [b""] * 10, Alike(10))
     peer.hear()
     return peer, link
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived,
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.sender import Heads
 from tests.support.peer import Peer, receiving_engine, sending_engine
 from tests.support.wire import kinds, only
 
@@ -207,7 +209,7 @@ def together(link: SendingLink, letters: str) -> None:
     assert link.may_send_together(len(letters), 4, 10)
     link.send_together(
         [tag(ord(letter)) for letter in letters],
-        [b"head"] * len(letters),
+        Heads("2sH", (repeat(b"he"), [0x6164] * len(letters)), 4),
         [letter.encode() for letter in letters],
         Letters(letters),
     )

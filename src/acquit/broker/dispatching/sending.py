@@ -19,6 +19,7 @@ from acquit.broker.message import DISPATCHED, DURABLE, TOLD_DURABLE, Message
 from acquit.broker.message_run import MessageGroup
 from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState, step
+from acquit.protocol.sender import Heads
 from acquit.protocol.serial import MASK as ID_MASK
 
 if TYPE_CHECKING:
@@ -177,7 +178,9 @@ class Sending:
             return False
         encoded = tags.following(consumer.tag, count)
         consumer.tag = tags.number(encoded[-1])
-        consumer.link.send_together(encoded, heads, bodies, MessageGroup(consumer, messages))
+        consumer.link.send_together(
+            encoded, Heads(f"{head_bytes}s", (heads,), head_bytes), bodies, MessageGroup(consumer, messages)
+        )
         consumer.peer.unwritten_bytes += count * head_bytes + sum(sizes)
         return True
 
@@ -199,7 +202,7 @@ class Sending:
         encoded = tags.following(consumer.tag, count)
         consumer.tag = tags.number(encoded[-1])
         consumer.link.send_together(encoded, heads, run.rests, run)
-        consumer.peer.unwritten_bytes += run.payload_bytes + count * (len(heads[0]) - run.shape.rest_at)
+        consumer.peer.unwritten_bytes += run.payload_bytes + count * (heads.head_bytes - run.shape.rest_at)
         consumer.held += count
         queue.acquired += count
         time_us = self._scribe.time_us

@@ -8,6 +8,7 @@ them in their places, and whose lengths account for its end, has the same meanin
 
 from __future__ import annotations
 
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -40,11 +41,13 @@ from acquit.protocol.sections import (
     count_entries,
     section_head,
 )
+from acquit.protocol.sender import Heads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _UINT32: Final = Struct(">I").unpack_from
+_INT64: Final = Struct(">q").pack
 _TWO_UINT32: Final = Struct(">II").unpack_from
 _LENGTHS: Final = frozenset((0xA0, 0xA1, 0xB0, 0xB1))
 """Constructors of binaries and strings."""
@@ -68,10 +71,10 @@ class Template:
         "_body_code",
         "_bounds",
         "_extras_head",
+        "_layout",
         "_message_id",
         "_meta",
         "_pack",
-        "_pack_transferred",
         "_to",
         "_transferred",
         "body_head",
@@ -128,7 +131,7 @@ class Template:
         self._pack = Struct(f">{len(posting.head)}sQ{len(BEFORE_POSTED_AT)}sq").pack
         self._transferred = transfer_header(posting.durable, posting.priority, True, 0, None) + posting.head
         """The head behind the header that the first consumer sees."""
-        self._pack_transferred = Struct(f">{len(self._transferred)}sQ{len(BEFORE_POSTED_AT)}sq").pack
+        self._layout = f"{len(self._transferred)}sQ{len(BEFORE_POSTED_AT) + 8}s"
         self._bounds = posting.sections.bounds[:BODY]
         self._body_code = posting.sections.body_code
         self._message_id = posting.message_id
@@ -320,11 +323,11 @@ class Template:
             for rest, sequence in zip(rests, sequences, strict=True)
         ]
 
-    def heads(self, sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+    def heads(self, sequences: Sequence[int], posted_ms: int) -> Heads:
         """Return what is transferred of messages with these sequences, to their first consumers, before the octets from
         `rest_at` on."""
-        pack, head = self._pack_transferred, self._transferred
-        return [pack(head, sequence, BEFORE_POSTED_AT, posted_ms) for sequence in sequences]
+        before, behind = self._transferred, BEFORE_POSTED_AT + _INT64(posted_ms)
+        return Heads(self._layout, (repeat(before), sequences, repeat(behind)), len(before) + 8 + len(behind))
 
 
 def learn_template(posting: Posting) -> Template | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import pack
 from typing import Any
 
 import pytest
@@ -225,7 +226,9 @@ def same(template: Template, payload: bytes) -> None:
     bodies = [posting.body(payload, sequence, NOW_MS) for sequence in range(3, 6)]
     rests = template.rests([payload] * 3)
     assert template.bodies(rests, range(3, 6), NOW_MS) == bodies
-    heads = template.heads(range(3, 6), NOW_MS)
+    layout, columns, head_bytes = template.heads(range(3, 6), NOW_MS)
+    heads = [pack(f">{layout}", *values) for values in zip(*columns, strict=False)]
+    assert {*map(len, heads)} == {head_bytes}
     header = transfer_header(template.durable, template.priority, True, 0, None)
     assert [head + rest for head, rest in zip(heads, rests, strict=True)] == [header + body for body in bodies]
     assert not template.marked or template.groups(rests) == [str(posting.group).encode()] * 3
