@@ -1,14 +1,12 @@
 """Records of one size, one behind the other, compared column by column.
 
-Under load most frames of a read are alike, and of one size. What must be the same in all of them is a column of octets
-then, a slice with a step, and a column is compared at once. Its price is that of a few records: who compares few looks
-at each of them.
+Under load most messages of a read are alike, and of one size. What must be the same in all of them is a column of
+octets then, a slice with a step, and a column is compared at once. Its price is that of a few records: who compares few
+looks at each of them.
 """
 
 from __future__ import annotations
 
-import sys
-from array import array
 from typing import Final
 
 _COLUMN_COST: Final = 3
@@ -40,23 +38,4 @@ def all_ascii(data: bytes, offset: int, size: int, count: int, width: int) -> bo
     return all(data[offset + at : ends + at : size].isascii() for at in range(width))
 
 
-def counting(data: bytes, offset: int, size: int, count: int, first: int) -> int:
-    """Return how many of `count` records of `size` bytes have the numbers from `first` on, of four bytes, up to the
-    first that has another. They are at `offset` in the first of them, and none is larger than fits."""
-    expected = array(_FOUR_BYTES, range(first, first + count))
-    if sys.byteorder == "little":
-        expected.byteswap()
-    numbers = expected.tobytes()
-    for byte in range(4):
-        if not count:
-            break
-        place = offset + byte
-        column, wanted = data[place : place + (count - 1) * size + 1 : size], numbers[byte : 4 * count : 4]
-        if column != wanted:
-            count = next(at for at, (one, other) in enumerate(zip(column, wanted, strict=True)) if one != other)
-    return count
-
-
-_FOUR_BYTES: Final = next(code for code in "IL" if array(code).itemsize == 4)
-
-__all__ = ["agreeing", "all_ascii", "counting"]
+__all__ = ["agreeing", "all_ascii"]

@@ -2,9 +2,9 @@
 
 Theory of operation. The transfers of one client on one link look alike: but for size, delivery-id, tag and payload they
 are the same bytes every time. So after a transfer went the long way, its constant bytes are kept as a `TransferLayout`,
-and as long as the bytes that follow agree with it, deliveries are cut out with one `struct` call each. The same goes
-for dispositions that say settled, accepted or released, where only the range differs. In the other direction
-`sender.TransferTemplate` has the constant bytes of our transfers.
+and as long as the bytes that follow agree with it, deliveries are cut out with one `struct` call each, or with one for
+many that are of one size. The same goes for dispositions that say settled, accepted or released, where only the range
+differs. In the other direction `sender.TransferTemplate` has the constant bytes of our transfers.
 
 The rule that keeps this honest: *nothing here decides anything*. Bytes that equal those of a frame which the codec has
 read mean what they meant then. Whatever does not agree to the last byte, does not fit credit, window, limits or state,
@@ -20,9 +20,10 @@ Clients that write small ids in one byte go the long way until they grow.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Final
 
-from acquit.protocol.columns import agreeing, counting
 from acquit.protocol.connection_base import ConnectionBase
 from acquit.protocol.costs import PREDICTED_COST
 from acquit.protocol.definitions import (
@@ -53,8 +54,10 @@ _DISPOSITION_KEY_TO: Final = 16
 _LEAST_BYTES: Final = 21
 """Fewer bytes than any frame that can be predicted."""
 
-MANY: Final = 64
-"""Transfers from which on it is quicker to compare columns than to look at each."""
+MANY: Final = 32
+"""Transfers of one size from which on it is quicker to unpack them together than one by one."""
+_TOGETHER_MAX: Final = 256
+"""Transfers that are unpacked together: of more, what is only compared would take up the processor's cache."""
 
 _DISPOSITION: Final = b"\x00\x53\x15"
 _PREDICTABLE_STATES: Final = (type(None), Accepted, Released)
@@ -114,11 +117,6 @@ class TransferLayout:
         """Offset of the id of its transaction in `tail`; 0 for none."""
         self.alike = False
         """True if nothing is to be said of one of them that is not said of all: they may come as a run."""
-
-    @property
-    def constants(self) -> tuple[tuple[int, bytes], ...]:
-        """Constant bytes, and where they are."""
-        return (4, self.before_id), (self.id_at + 4, self.between), (self.tag_at + self.tag_bytes, self.tail)
 
 
 class DispositionLayout:
@@ -293,15 +291,11 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: in
     first_id = next_id = session.next_incoming_delivery_id
     head_bytes, size_max, unpack = layout.head_bytes, layout.size_max, layout.unpack
     before_id, between, tail = layout.before_id, layout.between, layout.tail
-    count, size = _of_one_size(layout, data, offset, room, first_id)
-    ends = offset + count * size
-    payloads = [data[at + head_bytes : at + size] for at in range(offset, ends, size)]
-    tag_at, tag_end = layout.tag_at, layout.tag_at + layout.tag_bytes
-    tags = [data[at + tag_at : at + tag_end] for at in range(offset, ends, size)]
+    tags, payloads, size = _of_one_size(layout, data, offset, room, first_id)
     if first_id is not None:
-        next_id = first_id + count
-    offset = ends
-    room -= count
+        next_id = first_id + len(tags)
+    offset += len(tags) * size
+    room -= len(tags)
     append, append_tag = payloads.append, tags.append
     while room and end - offset >= head_bytes:
         size, found_before, delivery_id, found_between, tag, found_tail = unpack(data, offset)
@@ -348,23 +342,51 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: in
 
 def _of_one_size(
     layout: TransferLayout, data: bytes, offset: int, count_max: int, first_id: int | None
-) -> tuple[int, int]:
-    """Return how many transfers of one size there are here, one behind the other, up to the first that does not agree
-    with `layout`, and that size; 0 and 1 where it is better to look at them one by one.
+) -> tuple[list[bytes], list[bytes], int]:
+    """Return tags and payloads of the transfers of one size that are here, one behind the other, up to the first that
+    does not agree with `layout`, and that size. None where it is better to look at them one by one.
 
-    They are compared by `columns`, for most are of one size under load."""
-    head = data[offset : offset + 4]
-    size = int.from_bytes(head, "big")
+    Most are of one size under load: records, of which many are unpacked by one call. Where links send in turns, or
+    sizes are others, that is seen at one of the next; as more and more agree, more are unpacked together."""
+    tags: list[bytes] = []
+    payloads: list[bytes] = []
+    head, between, tail = data[offset : offset + 4] + layout.before_id, layout.between, layout.tail
+    size = int.from_bytes(head[:4], "big")
     if first_id is None or not layout.head_bytes <= size <= layout.size_max:
-        return 0, 1
-    count = min(count_max, (len(data) - offset) // size, MASK - first_id)
-    later = offset + (MANY - 1) * size
-    # Where links send in turns, or sizes are others, that is seen at one of the next.
-    if count < MANY or data[later : later + 4] != head or not data.startswith(layout.before_id, later + 4):
-        return 0, 1
-    for at, octets in ((0, head), *layout.constants):
-        count = agreeing(data, offset + at, size, count, octets)
-    return counting(data, offset + layout.id_at, size, count, first_id), size
+        return tags, payloads, size
+    left = min(count_max, (len(data) - offset) // size, MASK - first_id)
+    if left < MANY or not data.startswith(head, offset + (MANY - 1) * size):
+        return tags, payloads, size
+    records = _records(len(head), len(between), layout.tag_bytes, len(tail), size - layout.head_bytes)
+    view, next_id, together = memoryview(data), first_id, MANY
+    while left:
+        count = min(left, together)
+        heads, ids, betweens, some_tags, tails, some_payloads = zip(
+            *records(view[offset : offset + count * size]), strict=True
+        )
+        expected = range(next_id, next_id + count)
+        alike = heads.count(head) == betweens.count(between) == tails.count(tail) == count and ids == tuple(expected)
+        if not alike:
+            found = zip(heads, ids, betweens, tails, expected, strict=True)
+            count = next(at for at, one in enumerate(found) if one != (head, one[-1], between, tail, one[-1]))
+        tags += some_tags[:count]
+        payloads += some_payloads[:count]
+        if not alike:
+            break
+        offset += count * size
+        next_id += count
+        left -= count
+        together = min(4 * together, _TOGETHER_MAX)
+    return tags, payloads, size
+
+
+@lru_cache(maxsize=64)
+def _records(
+    head_bytes: int, between_bytes: int, tag_bytes: int, tail_bytes: int, payload_bytes: int
+) -> Callable[[memoryview], Iterator[tuple[Any, ...]]]:
+    """Return what unpacks transfers of which each part has one size: what is before the id, that, what is between it
+    and the tag, and so on."""
+    return struct.Struct(f">{head_bytes}sI{between_bytes}s{tag_bytes}s{tail_bytes}s{payload_bytes}s").iter_unpack
 
 
 def _take_disposition(layout: DispositionLayout, decoder: FrameDecoder) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.protocol.columns import agreeing, all_ascii, counting
+from acquit.protocol.columns import agreeing, all_ascii
 
 counts = st.integers(1, 90)
 """Enough that some octets are compared as columns, and some as slices."""
@@ -27,16 +27,6 @@ def test_agreeing_counts_to_the_first_that_differs(
         assert agreeing(led + bytes(block), len(led) + before, len(record), count, octets) == expected
 
 
-@given(counts, st.integers(0, 0xFFFF_FFFF - 90), st.integers(0, 3), st.data())
-def test_counting_counts_to_the_first_that_is_another(count: int, first: int, after: int, data: st.DataObject) -> None:
-    numbers = [first + at for at in range(count)]
-    wrong = data.draw(st.sets(st.integers(0, count - 1), max_size=2))
-    for at in wrong:
-        numbers[at] ^= data.draw(st.sampled_from([1, 0x100, 0x1_0000, 0x8000_0000]))
-    block = b"".join(b"x" + number.to_bytes(4, "big") + bytes(after) for number in numbers)
-    assert counting(block, 1, 5 + after, count, first) == min(wrong, default=count)
-
-
 @given(counts, st.integers(0, 2), st.integers(0, 40), st.integers(0, 2), st.data())
 def test_text_is_ascii_where_each_octet_is(
     count: int, before: int, width: int, after: int, data: st.DataObject
@@ -54,4 +44,3 @@ def test_text_is_ascii_where_each_octet_is(
 def test_nothing_is_compared_of_nothing(count: int) -> None:
     assert agreeing(b"", 0, 5, 0, b"abc") == 0
     assert agreeing(b"x" * 5 * count, 0, 5, count, b"") == count
-    assert counting(b"", 0, 5, 0, 7) == 0

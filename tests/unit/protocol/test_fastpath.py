@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -141,24 +143,37 @@ def test_many_of_one_size_are_taken_as_one_by_one(
 
 @pytest.mark.pure
 @pytest.mark.parametrize(("last_bytes", "together"), [(1, 20), (2, 19)])
-def test_those_of_one_size_are_compared_together(
+def test_those_of_one_size_are_unpacked_together(
     monkeypatch: pytest.MonkeyPatch, last_bytes: int, together: int
 ) -> None:
     """Else the test before would compare one way with itself."""
-    compared, way = [], fastpath.counting
+    unpacked, way = [], fastpath._of_one_size
 
-    def counting(data: bytes, offset: int, size: int, count: int, first: int) -> int:
-        compared.append(way(data, offset, size, count, first))
-        return compared[-1]
+    def of_one_size(*arguments: Any) -> tuple[list[bytes], list[bytes], int]:
+        found = way(*arguments)
+        unpacked.append(len(found[0]))
+        return found
 
-    monkeypatch.setattr(fastpath, "counting", counting)
+    monkeypatch.setattr(fastpath, "_of_one_size", of_one_size)
     monkeypatch.setattr(fastpath, "MANY", 8)
     peer, _ = taught()
     bodies = [b"x"] * 19 + [bytes(last_bytes)]
     (event,) = peer.send_bytes(b"".join(transfer_bytes(FIRST_ID + n, body) for n, body in enumerate(bodies, 1)))
     assert isinstance(event, DeliveriesReceived)
     assert [item.payload for item in event.deliveries] == bodies
-    assert compared == [together]
+    assert unpacked == [together]
+
+
+@pytest.mark.parametrize("at", [1, 7, 8, 40, 44, 99])
+def test_many_of_one_size_are_of_the_transaction_that_each_names(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    monkeypatch.setattr(fastpath, "MANY", 8)
+    peer, _ = taught(200)
+    states = [TransactionalState(b"other" if n == at else b"first") for n in range(100)]
+    peer.send_bytes(transfer_bytes(FIRST_ID + 1, state=states[0]))
+    sent = (transfer_bytes(FIRST_ID + 2 + n, state=state) for n, state in enumerate(states))
+    events = peer.send_bytes(b"".join(sent))
+    received = [event for event in events if isinstance(event, DeliveriesReceived)]
+    assert [one.remote_state for event in received for one in event.deliveries] == states
 
 
 @pytest.mark.parametrize(
