@@ -16,9 +16,8 @@ from acquit.broker.links.endpoints import takes_rejected
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.queue import Ending
 from acquit.broker.refusal import Refused
-from acquit.errors import DecodeError, RemoteProtocolError
-from acquit.protocol.codec import decode
-from acquit.protocol.composite import decode_composite
+from acquit.broker.transact.requests import RequestReader
+from acquit.errors import RemoteProtocolError
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import (
     AmqpCondition,
@@ -27,14 +26,12 @@ from acquit.protocol.definitions import (
     Discharge,
     Error,
     Rejected,
-    SectionCode,
     TransactionalState,
     TransactionCondition,
     TxnCapability,
 )
 from acquit.protocol.definitions import Coordinator as CoordinatorTarget
 from acquit.protocol.link import ReceivingLink
-from acquit.protocol.sections import BODY, scan_sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,11 +53,12 @@ CAPABILITIES: Final = (
 class Control(Actor):
     """A control link."""
 
-    __slots__ = ("link",)
+    __slots__ = ("link", "requests")
 
     def __init__(self, peer: Peer, link: ReceivingLink) -> None:
         super().__init__(peer, link.name, "")
         self.link = link
+        self.requests = RequestReader()
 
 
 MESSAGE_BYTES_MAX: Final = 4_096
@@ -90,7 +88,12 @@ class Coordinator:
         """Declares and discharges, in order."""
         for delivery in deliveries:
             try:
-                request = _read(delivery)
+                if delivery.settled:
+                    raise Refused(
+                        "a message to the coordinator must not be settled (4.2, 4.3)",
+                        condition=AmqpCondition.NOT_ALLOWED,
+                    )
+                request = control.requests.read(delivery.payload)
                 if isinstance(request, Declare):
                     self._declare(control, delivery, request)
                 else:
@@ -149,23 +152,6 @@ class Coordinator:
         # Qpid JMS as one that it held before, and handed to its user all the same, who then gets it twice.
         session.flush_dispositions()
         self._touch(session.connection)
-
-
-def _read(delivery: Delivery) -> Declare | Discharge:
-    """Return what a message to the coordinator says. Raises DecodeError, or Refused where it is settled already."""
-    if delivery.settled:
-        raise Refused(
-            "a message to the coordinator must not be settled (4.2, 4.3)", condition=AmqpCondition.NOT_ALLOWED
-        )
-    sections = scan_sections(delivery.payload)
-    if sections.body_code != SectionCode.AMQP_VALUE:
-        raise DecodeError("a message to the coordinator is one amqp-value section (4.2, 4.3)")
-    body = sections.section(BODY)
-    _, value_at = decode(body, 1)  # behind the section's descriptor
-    value, _ = decode_composite(body, value_at)
-    if not isinstance(value, Declare | Discharge):
-        raise DecodeError(f"a {type(value).__name__} is nothing for a coordinator")
-    return value
 
 
 def _is_arriving(peer: Peer, transaction: Transaction) -> bool:
