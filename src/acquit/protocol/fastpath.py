@@ -48,8 +48,11 @@ _KEY_FROM: Final = 4
 """Begin of the bytes of a transfer frame that choose its layout: data offset, type, channel, descriptor, list, and
 the handle (see `_transfer_key`)."""
 
-_DISPOSITION_KEY_TO: Final = 16
-"""End of those of a disposition, which are from its size on: the first delivery-id begins there."""
+_LIST_AT: Final = 11
+"""Offset of the constructor of a frame's list, if the data offset and the descriptor are as here."""
+
+_FIRST_ID_AT: Final = {0xC0: 16, 0xD0: 22}
+"""Offset of the first delivery-id of a disposition, by its list's constructor, where that is four octets of a uint."""
 
 _LEAST_BYTES: Final = 21
 """Fewer bytes than any frame that can be predicted."""
@@ -130,12 +133,13 @@ class DispositionLayout:
         self.settled = said.settled
         self.state = None if isinstance(said.state, Described) else said.state
         self.frame_bytes = len(frame)
-        self.between = frame[20:21]
-        after = 21 if said.last is None else 25
-        self.tail = frame[after:]
+        first_id_at = _FIRST_ID_AT[frame[_LIST_AT]]
+        last_id_at = first_id_at + 5
+        self.between = frame[last_id_at - 1 : last_id_at]
+        self.tail = frame[last_id_at if said.last is None else last_id_at + 4 :]
         self.txn_at = _txn_at(self.tail, self.state)
         last = "" if said.last is None else "I"
-        self.unpack = struct.Struct(f">16xI1s{last}{len(self.tail)}s").unpack_from
+        self.unpack = struct.Struct(f">{first_id_at}xI1s{last}{len(self.tail)}s").unpack_from
 
 
 class Predictions:
@@ -160,7 +164,7 @@ class Predictions:
         elif isinstance(said, Disposition) and session.mapped and _is_predictable(said, frame):
             if len(self.dispositions) >= _DISPOSITION_LAYOUTS_MAX:
                 self.dispositions.clear()
-            self.dispositions[frame[:_DISPOSITION_KEY_TO]] = DispositionLayout(session, said, frame)
+            self.dispositions[_disposition_key(frame, 0)] = DispositionLayout(session, said, frame)
 
     def forget(self, link: object) -> None:
         """The link's transfers will look different, or no more come."""
@@ -189,7 +193,7 @@ class Predictions:
             if transfers is not None:
                 taken = _take_transfers(transfers, decoder, 1 + turn.left // PREDICTED_COST)
             else:
-                dispositions = self.dispositions.get(data[offset : offset + _DISPOSITION_KEY_TO])
+                dispositions = self.dispositions.get(_disposition_key(data, offset))
                 if dispositions is None:
                     return total
                 taken = _take_disposition(dispositions, decoder)
@@ -204,8 +208,14 @@ def _transfer_key(data: bytes, offset: int) -> bytes:
     """The bytes that choose the layout of the frame here, which has _LEAST_BYTES or more, if it is a transfer. All of
     its handle is among them, however it is written: else links of one connection, each of which sends one message in
     turn, would take the place of each other."""
-    handle_at = offset + (14 if data[offset + 11] == 0xC0 else 20)
+    handle_at = offset + (14 if data[offset + _LIST_AT] == 0xC0 else 20)
     return data[offset + _KEY_FROM : handle_at + (5 if data[handle_at] == 0x70 else 2)]
+
+
+def _disposition_key(data: bytes, offset: int) -> bytes:
+    """The bytes that choose the layout of the frame here, which has _LEAST_BYTES or more, if it is a disposition: all
+    before its first delivery-id."""
+    return data[offset : offset + _FIRST_ID_AT.get(data[offset + _LIST_AT], 0)]
 
 
 def _is_predictable(said: Disposition, frame: bytes) -> bool:
@@ -213,13 +223,15 @@ def _is_predictable(said: Disposition, frame: bytes) -> bool:
     state = said.state
     if isinstance(state, TransactionalState):
         state = state.outcome
+    first_id_at = _FIRST_ID_AT.get(frame[_LIST_AT], 0)
     return (
         isinstance(state, _PREDICTABLE_STATES)
-        and len(frame) > 20
+        and first_id_at > 0
+        and len(frame) > first_id_at + 4
         and frame[4] == 2
-        and frame[8:12] == _DISPOSITION + b"\xc0"
-        and frame[15] == 0x70
-        and frame[20] == (0x40 if said.last is None else 0x70)
+        and frame[8:_LIST_AT] == _DISPOSITION
+        and frame[first_id_at - 1] == 0x70
+        and frame[first_id_at + 4] == (0x40 if said.last is None else 0x70)
     )
 
 
@@ -232,9 +244,9 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     state = said.state
     if state is not None and not isinstance(state, TransactionalState):
         return None
-    if frame[4] != 2 or frame[8:11] != TRANSFER_CODE:
+    if frame[4] != 2 or frame[8:_LIST_AT] != TRANSFER_CODE:
         return None
-    handle_at = 14 if frame[11] == 0xC0 else 20 if frame[11] == 0xD0 else 0
+    handle_at = 14 if frame[_LIST_AT] == 0xC0 else 20 if frame[_LIST_AT] == 0xD0 else 0
     width = _UINT_WIDTHS.get(frame[handle_at]) if handle_at else None
     if width is None:
         return None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -326,13 +327,23 @@ def sent_to(count: int) -> tuple[Peer, SendingLink, list[Delivery]]:
     return peer, link, sent
 
 
+def wide(frame: bytes) -> bytes:
+    """The same disposition with its list in the wide form, as Qpid Proton writes it."""
+    assert frame[11] == 0xC0
+    size, count = frame[12:14]
+    return encode_frame(0, frame[8:11] + b"\xd0" + (size + 3).to_bytes(4, "big") + bytes((0, 0, 0, count)) + frame[14:])
+
+
+@pytest.mark.parametrize("form", [bytes, wide])
 @pytest.mark.parametrize("last", [None, 0])
-def test_a_disposition_like_the_last_needs_no_codec(monkeypatch: pytest.MonkeyPatch, last: int | None) -> None:
+def test_a_disposition_like_the_last_needs_no_codec(
+    monkeypatch: pytest.MonkeyPatch, last: int | None, form: Callable[[bytes], bytes]
+) -> None:
     peer, link, sent = sent_to(4)
 
     def said(number: int) -> bytes:
         id_ = FIRST_ID + number
-        return disposition_bytes(id_, None if last is None else id_)
+        return form(disposition_bytes(id_, None if last is None else id_))
 
     peer.send_bytes(said(0))
     with monkeypatch.context() as patched:
@@ -348,14 +359,15 @@ def in_transaction(txn_id: bytes, number: int) -> bytes:
     return disposition_bytes(FIRST_ID + number, None, TransactionalState(txn_id, ACCEPTED))
 
 
-def test_another_transaction_needs_no_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", [bytes, wide])
+def test_another_transaction_needs_no_codec(monkeypatch: pytest.MonkeyPatch, form: Callable[[bytes], bytes]) -> None:
     peer, link, sent = sent_to(4)
-    peer.send_bytes(in_transaction(b"one", 0))
+    peer.send_bytes(form(in_transaction(b"one", 0)))
     with monkeypatch.context() as patched:
         patched.setattr(frames, "decode_composite", None)
         for number, txn_id in ((1, b"two"), (2, b"two"), (3, b"one")):
             state = TransactionalState(txn_id, ACCEPTED)
-            told = peer.send_bytes(in_transaction(txn_id, number))
+            told = peer.send_bytes(form(in_transaction(txn_id, number)))
             assert told == [StatesReceived(link, [sent[number]], state, settled=True)]
 
 
@@ -432,18 +444,19 @@ def test_an_id_that_comes_in_two_reads_is_whole() -> None:
 
 
 def test_an_id_of_another_length_or_that_is_written_otherwise_is_read() -> None:
-    peer, link, sent = sent_to(4)
+    peer, link, sent = sent_to(5)
     peer.send_bytes(in_transaction(b"one", 0))
     state = TransactionalState(b"other", ACCEPTED)
     assert peer.send_bytes(in_transaction(b"other", 1)) == [StatesReceived(link, [sent[1]], state, settled=True)]
     known = len(peer.engine.predictions.dispositions)
-    long = TransactionalState(b"long" * 64, ACCEPTED)
-    told = peer.send_bytes(disposition_bytes(FIRST_ID + 2, None, long))
-    assert told == [StatesReceived(link, [sent[2]], long, settled=True)]
     failed = TransactionalState(b"other", Modified(True))
-    told = peer.send_bytes(disposition_bytes(FIRST_ID + 3, None, failed))
-    assert told == [StatesReceived(link, [sent[3]], failed, settled=True)]
+    told = peer.send_bytes(disposition_bytes(FIRST_ID + 2, None, failed))
+    assert told == [StatesReceived(link, [sent[2]], failed, settled=True)]
     assert len(peer.engine.predictions.dispositions) == known
+    for number, long in enumerate((b"long" * 64, b"late" * 64), 3):
+        state = TransactionalState(long, ACCEPTED)
+        told = peer.send_bytes(disposition_bytes(FIRST_ID + number, None, state))
+        assert told == [StatesReceived(link, [sent[number]], state, settled=True)]
 
 
 def test_another_state_is_another_layout() -> None:
@@ -460,11 +473,12 @@ def test_states_with_contents_are_read_each_time() -> None:
     assert peer.engine.predictions.dispositions == {}
 
 
-def test_a_predicted_range_over_the_end_of_the_numbers_and_one_that_is_wrong() -> None:
+@pytest.mark.parametrize("form", [bytes, wide])
+def test_a_predicted_range_over_the_end_of_the_numbers_and_one_that_is_wrong(form: Callable[[bytes], bytes]) -> None:
     peer, _, _ = sent_to(1)
-    peer.send_bytes(disposition_bytes(FIRST_ID, FIRST_ID))
-    assert peer.send_bytes(disposition_bytes(0xFFFF_FFF0, 5)) == []
-    assert kinds(peer.send_bytes(disposition_bytes(FIRST_ID + 5, FIRST_ID))) == ["SessionEnded"]
+    peer.send_bytes(form(disposition_bytes(FIRST_ID, FIRST_ID)))
+    assert peer.send_bytes(form(disposition_bytes(0xFFFF_FFF0, 5))) == []
+    assert kinds(peer.send_bytes(form(disposition_bytes(FIRST_ID + 5, FIRST_ID)))) == ["SessionEnded"]
 
 
 def test_layouts_of_dispositions_are_few() -> None:
