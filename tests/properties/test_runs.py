@@ -121,7 +121,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("post"), st.sampled_from(["volatile"] * 6 + list(KINDS)), counts),
         st.tuples(st.just("post"), st.sampled_from(["volatile", "durable", "durable"]), counts),
-        st.tuples(st.just("series"), st.sampled_from(["durable", "durable", "volatile"]), counts),
+        st.tuples(st.sampled_from(["series", "hasty"]), st.sampled_from(["durable", "durable", "volatile"]), counts),
         st.tuples(st.just("post"), st.sampled_from(IDENTIFIED), counts),
         st.tuples(st.just("series"), st.sampled_from(IDENTIFIED), counts),
         st.tuples(st.just("grant"), st.just(""), counts),
@@ -135,6 +135,7 @@ steps = st.lists(
                     "detach",
                     "browse",
                     "watch",
+                    "watch on",
                     "purge",
                     "known",
                     "pass time",
@@ -155,6 +156,7 @@ steps = st.lists(
     max_size=40,
 )
 Story = list[tuple[str, str, int]]
+HELD_AND_RELEASED: Story = [("grant", "", 30), ("watch on", "", 1), ("first", "release", 30), ("watch on", "", 50)]
 POSTED: Story = [("post", "volatile", 1), ("post", "volatile", 2), ("post", "volatile", 6)]
 RECORDED: Story = [("grant", "", 40), ("post", "durable", 2), ("post", "durable", 2), ("post", "durable", 8)]
 
@@ -172,6 +174,8 @@ class Play:
         self.runs = 0
         self.receiving: Client | None = None
         self.link: ReceivingLink | None = None
+        self.watching: ReceivingLink | None = None
+        """The last browser that stays."""
         self.rivals: list[ReceivingLink] = []
         self.several = False
         """True once there was more than one receiver."""
@@ -208,7 +212,7 @@ class Play:
         for verb, kind, count in [*POSTED, *story]:
             self.step(verb, kind, count)
             self.world.carry()
-            if count != 1 and verb != "together":
+            if count != 1 and verb not in ("together", "hasty"):
                 self.world.settle()
             self.look()
         self.world.settle()
@@ -230,6 +234,8 @@ class Play:
                 for several in (2, 2, count):
                     self.step("post", kind, several)
                     world.carry()
+            case "hasty":  # the same, and what follows comes before it is on the disk
+                self.step("series", kind, count)
             case "in turns":  # some of each of two priorities
                 for priority in (4, 9) * count:
                     if self.sender.sendable:
@@ -279,7 +285,7 @@ class Play:
             case "lose":
                 receiving.lose()
                 self.receiving = self.link = None
-                self.rivals = []
+                self.rivals, self.watching = [], None
                 self.receiver("")
             case "lose sender":
                 self.sending.lose()
@@ -293,7 +299,10 @@ class Play:
                 self.seen.append(receiving.bodies(browser))
                 receiving.detach(browser)
             case "watch" if self.address != "topic":  # a browser that stays
-                receiving.receiver(self.address, f"browser{next(self.browsers)}", credit=count, browse=True)
+                watching = f"browser{next(self.browsers)}"
+                self.watching = receiving.receiver(self.address, watching, credit=count, browse=True)
+            case "watch on" if self.watching is not None:
+                self.watching.grant(self.watching.credit + count)
             case "purge" if self.address != "topic":
                 world.purge(self.address)
             case "known":  # what the checkpoint of the journal knows of them
@@ -387,6 +396,11 @@ def both(address: str, story: Story, least: int = 1) -> Play:
 @example("q", [("series", "durable", 8), ("watch", "", 8), ("grant", "", 8), ("first", "reject", 5)], 1)
 @example("locked", [("series", "durable", 8), ("grant", "", 20), ("pass time", "", 6), ("first", "accept", 9)], 1)
 @example("latest", [("series", "durable", 8), ("grant", "", 20), ("first", "accept", 9)], 1)
+@example("q", [("purge", "", 2), ("hasty", "durable", 8), ("hasty", "volatile", 8), ("grant", "", 60)], 1)
+@example("q", [("purge", "", 2), ("hasty", "durable", 8), ("watch", "", 30), ("grant", "", 8)], 1)
+@example("q", [("hasty", "durable", 8), ("known", "", 4), ("grant", "", 60), ("first", "accept", 9)], 1)
+@example("q", [("series", "durable", 8), ("watch", "", 1), *HELD_AND_RELEASED], 1)
+@example("q", [("series", "volatile", 8), ("watch", "", 1), *HELD_AND_RELEASED], 1)
 @example("q", [*RECORDED, ("foreign", "durable", 2), ("foreign", "durable", 4), ("first", "accept", 15)], 1)
 @example("q", [("post", "new", 2), ("post", "twice", 6), ("post", "again", 8), ("grant", "", 20)], 1)
 @example("q", [("post", "new durable", 2), ("post", "twice durable", 6), ("post", "again durable", 8)], 1)

@@ -455,7 +455,7 @@ class World:
         """Where the records of all live messages stand, those held by transactions included. Lays out none."""
         life, postings = self.core.life, self.core.transactions.postings
         positions = [message.position for some in (life.objects, postings.durable) for message in some.values()]
-        for run in life._runs:
+        for run in life._runs.values():
             assert run.recorded is not None and len(run.recorded.positions) == run.count
             positions += run.recorded.positions
         for chunk in life.parking.rows._chunks.values():
@@ -531,7 +531,7 @@ def check_accounts(core: Core) -> None:
         assert queue.backlog.count == len(places(queue.backlog))
         memory += queue.memory_bytes
         messages += queue.live
-    for run in core.life._runs:
+    for run in core.life._runs.values():
         assert run.laid_out is None and run.recorded is not None
         assert run.payload_bytes == run.count * run.shape.rest_at + sum(map(len, run.rests))
         live_bytes += run.payload_bytes

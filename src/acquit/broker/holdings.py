@@ -59,7 +59,7 @@ class Holdings:
 
     def sequences(self) -> Iterable[int]:
         """Return those of all live messages at this moment, those held by transactions included."""
-        return chain(list(self._life.live), self._parking.rows.sequences(), list(self._postings.durable))
+        return chain(self._life.sequences(), self._parking.rows.sequences(), list(self._postings.durable))
 
     def take_committed(self) -> Iterable[int]:
         """Return the sequences of messages that have come to be live by a commit since the last call."""
@@ -68,7 +68,7 @@ class Holdings:
 
     def live(self, sequence: int) -> LiveMessage | None:
         """Return a live message as the ledger sees it; None for one that is not live."""
-        message = self._life.live.get(sequence)
+        message = self._life.message(sequence)
         if message is not None:
             return to_live(message)
         return self._parking.live(sequence) or self._postings.live(sequence)
@@ -77,7 +77,7 @@ class Holdings:
         """Take notice that the record of a message stands there now."""
         before = self._parking.rows.move(sequence, position)
         if before is None:
-            message = self._life.live.get(sequence) or self._postings.durable[sequence]
+            message = self._life.message(sequence) or self._postings.durable[sequence]
             before, message.position = Position(message.position), position
         self._life.occupancy.left(before)
         self._life.occupancy.entered(position)

@@ -6,9 +6,11 @@ the effects of their row and no others; tests hold them to the table. Everything
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message, QueueBase
@@ -81,8 +83,11 @@ class Life:
         self.timers = timers
         self.objects: dict[int, Message] = {}
         """Durable messages that are objects of their own, by sequence: those that are not parked, nor in runs."""
-        self._runs: dict[MessageRun, None] = {}
-        """Durable messages that are in runs."""
+        self._runs: dict[int, MessageRun] = {}
+        """Durable messages that are in runs, by the last sequence of each: that stays as others are split off."""
+        self._last_ones: list[int] | None = []
+        """These sequences in order; None: they have changed."""
+        self._in_runs = 0
         self.parking = Parking(self.objects, memory)
         self.occupancy = Occupancy()
         """Count, by segment, of the records of these messages and of those that transactions hold."""
@@ -133,39 +138,61 @@ class Life:
     @property
     def live(self) -> dict[int, Message]:
         """Durable messages, by sequence, but for those that are parked. Lays out those that are in runs."""
-        for run in list(self._runs):
-            if run.holder is not None:
-                run.holder.lay_out_sent()
-            run.each()  # perhaps its consumer's word is on its way from the engine, which has it no more
+        for run in list(self._runs.values()):
+            _lay_out(run)
         return self.objects
 
     @property
     def live_count(self) -> int:
         """Number of these."""
-        return len(self.objects) + sum([run.count for run in self._runs])
+        return len(self.objects) + self._in_runs
+
+    def sequences(self) -> Iterable[int]:
+        """Return the sequences of these, as they are at this moment."""
+        return chain(list(self.objects), *[run.sequences for run in self._runs.values()])
+
+    def message(self, sequence: int) -> Message | None:
+        """Return one of these, laid out if it is in a run; None where it is parked, or not live."""
+        message = self.objects.get(sequence)
+        if message is None and self._runs:
+            if self._last_ones is None:
+                self._last_ones = sorted(self._runs)
+            at = bisect_left(self._last_ones, sequence)
+            run = None if at == len(self._last_ones) else self._runs[self._last_ones[at]]
+            if run is not None and sequence in run.sequences:
+                _lay_out(run)
+                message = self.objects.get(sequence)
+        return message
 
     def look(self, sequence: int) -> Message | None:
         """`Parking.look` for any durable message."""
-        return self.live.get(sequence) or self.parking.look(sequence)
+        return self.message(sequence) or self.parking.look(sequence)
 
     def enter_run(self, run: MessageRun, recorded: Recorded) -> None:
         """Count durable messages in a run that were recorded as entering."""
-        self._runs[run] = None
+        self.keep_run(run)
+        self._in_runs += run.count
         self.occupancy.entered_together(recorded.positions)
         self.live_bytes += run.payload_bytes
 
     def keep_run(self, run: MessageRun) -> None:
         """Know messages that were split off a run."""
-        self._runs[run] = None
+        self._runs[run.sequences[-1]] = run
+        self._last_ones = None
 
     def run_laid_out(self, run: MessageRun, messages: Sequence[Message]) -> None:
         """Know the messages of a run as objects of their own from now on."""
-        del self._runs[run]
+        self._forget_run(run)
         self.objects.update(zip(run.sequences, messages, strict=True))
+
+    def _forget_run(self, run: MessageRun) -> None:
+        del self._runs[run.sequences[-1]]
+        self._last_ones = None
+        self._in_runs -= run.count
 
     def run_left(self, run: MessageRun, recorded: Recorded) -> None:
         """Forget durable messages in a run that have left for good."""
-        del self._runs[run]
+        self._forget_run(run)
         self.occupancy.left_together(recorded.positions)
         self.live_bytes -= run.payload_bytes
 
@@ -407,6 +434,13 @@ class Life:
             )
         else:
             scribe.event(kind, message, actor=account.actor, origin=origin, flags=account.flags | flags)
+
+
+def _lay_out(run: MessageRun) -> None:
+    """Let the messages of a run be objects of their own, those that its consumer holds with their deliveries."""
+    if run.holder is not None:
+        run.holder.lay_out_sent()
+    run.each()  # perhaps its consumer's word is on its way from the engine, which has it no more
 
 
 __all__ = ["DISPATCHED", "EXCLUDED_MAX", "Account", "Life"]

@@ -83,7 +83,7 @@ class DurableRuns(Protocol):
 
 
 class Recorded(NamedTuple):
-    """What the journal has of the durable messages of a run."""
+    """Records that the journal has of the durable messages of a run."""
 
     keeper: DurableRuns
     """The one who knows all such runs."""
@@ -110,6 +110,7 @@ class MessageRun:
         "sequences",
         "shape",
         "size_max",
+        "walked",
     )
 
     def __init__(
@@ -136,9 +137,11 @@ class MessageRun:
         self.marked = shape.marked and queue.policy.message_groups
         """True if each is of a group, and its queue had such when it came."""
         self.recorded = recorded
-        """What the journal has of durable messages; None: they are volatile."""
+        """Records that the journal has of durable messages; None: they are volatile."""
         self.pending = recorded is not None
         """True while their records wait for the disk."""
+        self.walked = False
+        """True if somebody goes through what waits and may come to it: it is laid out before any of it is taken."""
         self.holder: RunHolder | None = None
         self.laid_out: list[Message] | None = None
         """The messages as objects of their own, once somebody has looked at one; what is done to those is not done to

@@ -61,6 +61,8 @@ _NOTIFY: Final = int(SettlementEffect.NOTIFY)
 _HALF: Final = 1 << 31
 _SEARCHES: Final = 4_096
 """Ids that may be looked for before a session's first delivery."""
+_FEW: Final = 4
+"""Deliveries that are not worth single ones if the peer settles one of them: of more, it will go on so."""
 _WIDE: Final = 64
 """Dispositions of more ids than this are looked at twice before the work for them is done."""
 
@@ -558,7 +560,8 @@ class SessionDeliveries:
             return
         if state is None and not settled:
             return  # nothing is said
-        if settled and role and self._sent_runs and accepts(state):
+        together = count > 1 or (bool(self._sent_runs) and len(self._sent_runs[0].tags) <= _FEW)
+        if settled and role and self._sent_runs and together and accepts(state):
             before = max(0, distance(first, self._sent_runs[0].first_id))
             heard = self._hear_runs((first + before) & MASK, count - before, state) if before < count else 0
             left = count - before - heard

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
+from acquit.broker.memory import Memory
 from acquit.broker.message_run import MessageRun
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.scribe import Scribe
+from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
+from acquit.ledger.recorder import Recorder
 from acquit.protocol.constants import ACCEPTED
+from acquit.protocol.costs import ACCEPTED_COST
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.store.interface import Position
@@ -52,7 +60,7 @@ def held(world: World, count: int) -> tuple[Client, ReceivingLink, MessageRun]:
     world.settle()
     sender.post(posting, *(durable(f"m{at}") for at in range(count)))
     world.settle()
-    (run,) = world.core.life._runs
+    (run,) = world.core.life._runs.values()
     assert run.holder is not None
     assert run.laid_out is None
     return client, link, run
@@ -226,3 +234,97 @@ def test_a_lock_lays_them_out() -> None:
     world.settle()
     assert run.laid_out is not None
     assert len(client.held(link)) == 4
+
+
+@pytest.mark.pure
+def test_bodies_beyond_a_limit_stay_in_the_journal() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"messages_max": 5, "full_policy": "page"}),)))
+    client, link = sending(world)
+    client.post(link, *(durable(f"m{at}") for at in range(30)))
+    world.settle()
+    waiting = list(world.core.queues.by_name["q"].backlog.objects())
+    assert len(waiting) == LEARNT + 30
+    assert sum(message is not None and message.body is not None for message in waiting) <= 5
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("from_", ["posted", "handed out"])
+def test_where_memory_is_short_they_are_single(monkeypatch: pytest.MonkeyPatch, from_: str) -> None:
+    world = World()
+    client, link, run = posted(world, 1)
+    if from_ == "posted":
+        monkeypatch.setattr(Memory, "crowded", lambda memory, queue: True)
+    client.post(link, *(durable(f"m{at}") for at in range(5)))
+    world.settle()
+    assert len(runs_in(world.core.queues.by_name["q"].backlog)) == (2 if from_ == "handed out" else 1)
+    monkeypatch.setattr(Memory, "crowded", lambda memory, queue: True)
+    receiving = world.client("receiving")
+    receiver = receiving.receiver("q", credit=9)
+    world.settle()
+    assert len(receiving.held(receiver)) == 6
+    assert not world.core.life._runs
+    assert run.laid_out is not None
+
+
+@pytest.mark.pure
+def test_they_are_handed_out_only_where_a_synced_mark_covers_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client, link, _ = held(world, 2)
+    sender = world.clients[-1]
+    posting = sender.sender("q", "another")
+    for count in (1, 2):
+        sender.post(posting, *[durable("taught")] * count)
+        world.settle()
+    link.grant(9)
+    world.settle()
+    covered = Scribe.mark_ahead
+    asked: list[int] = []
+
+    def refused(scribe: Scribe, queue: Any, sequence: int) -> bool:
+        asked.append(sequence)
+        return False
+
+    monkeypatch.setattr(Scribe, "mark_ahead", refused)
+    before = len(client.held(link))
+    sender.post(posting, *(durable(f"more{at}") for at in range(4)))
+    world.settle()
+    assert len(client.held(link)) == before
+    assert max(asked) == world.core.life.scribe.sequences.last
+    monkeypatch.setattr(Scribe, "mark_ahead", covered)
+    link.grant(8)
+    world.settle()
+    assert len(client.held(link)) == before + 4
+
+
+def test_what_it_costs_to_accept_them() -> None:
+    """Each has its record."""
+    world = World()
+    _, _, run = held(world, 4)
+    assert run.accepted_cost == 4 * ACCEPTED_COST
+
+
+@pytest.mark.pure
+def test_who_accepts_one_of_many_makes_them_single() -> None:
+    world = World()
+    client, link, run = held(world, 9)
+    client.held(link)[0].settle(ACCEPTED)
+    world.settle()
+    assert run.laid_out is not None
+    assert world.core.holdings.live_count == 8
+    world.check_journal()
+
+
+@pytest.mark.pure
+def test_no_more_is_handed_out_once_their_events_find_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client, link, _ = held(world, 4)
+    transitions = Recorder.transitions
+
+    def full(recorder: Recorder, events: Iterable[bytes]) -> None:
+        transitions(recorder, events)
+        raise StoreFull("full")
+
+    monkeypatch.setattr(Recorder, "transitions", full)
+    link.session.settle_all(client.held(link), ACCEPTED)
+    world.carry()
+    assert world.core.scribe.exhausted

@@ -150,9 +150,14 @@ class Backlog:
             lane.parts.append(run)
 
     def next_run(self) -> MessageRun | None:
-        """The run whose messages are the next; it stays where it is. None where something may be before it."""
+        """The run whose messages are the next; it stays where it is. None where something may be before it. One to
+        which somebody may come is laid out in its place, so that he finds what was taken of it, and comes back."""
         lane = self._lane_of_run()
-        return None if lane is None else _run_in(lane.parts[0])
+        run = None if lane is None else _run_in(lane.parts[0])
+        if run is None or not run.walked:
+            return run
+        run.each()
+        return None
 
     def take_run(self, limit: int) -> MessageRun:
         """The first of `next_run`, at most `limit`, no longer counted; they are the caller's now."""
@@ -390,6 +395,10 @@ class Backlog:
         """Return what is in it now, in order, whatever becomes of it while the caller goes through it; of that, what is
         `chosen` by its sequence. What has left meanwhile is among it, unless it was parked. To begin costs no more than
         a copy of the places: runs are laid out as their turn comes."""
+        for lane in self._lanes:
+            for part in lane.parts:
+                if isinstance(part, MessageRun):
+                    part.walked = True
         copies = [
             (
                 lane.line.copy(),

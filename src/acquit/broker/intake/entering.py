@@ -216,10 +216,10 @@ class Entering:
         if run.laid_out is not None:
             self.group_synced(queue, run.laid_out)
             return
+        looked_at, crowded = queue.browsers or queue.values is not None, self._memory.crowded(queue)
         queue.pending -= run.count
         run.pending = False
-        looked_at = queue.browsers or queue.values is not None
-        if looked_at or queue.backlog.count > _SHALLOW or self._memory.crowded(queue):
+        if looked_at or crowded or queue.backlog.count > _SHALLOW:
             self._offer(queue, run.each())
         else:
             self._offer_run(queue, run)

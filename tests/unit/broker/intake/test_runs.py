@@ -67,6 +67,7 @@ def test_a_full_disk_cuts_a_run(monkeypatch: pytest.MonkeyPatch, kept: int) -> N
     assert came == [8]
     assert [client.outcome(one) for one in sent[:kept]] == [None] * kept, "they are not on the disk"
     assert all(isinstance(client.outcome(one), Rejected) for one in sent[kept:])
+    world.check()
     world.settle()
     assert [client.outcome(one) for one in sent[:kept]] == [Accepted()] * kept
     receiver = client.receiver("q", credit=100)
