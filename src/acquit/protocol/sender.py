@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, repeat
-from typing import Final, NamedTuple
+from typing import Final
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.composite import encode_composite
@@ -34,15 +34,18 @@ TRANSFER_CODE: Final = b"\x00\x53\x14"
 _SETTLED = int(Phase.SETTLED)
 
 
-class Heads(NamedTuple):
+class Heads:
     """Beginnings of the payloads of several deliveries, all of one length, in columns: a value of each is packed for
     each delivery, together with what is before it in its frame."""
 
-    layout: str
-    """Format in which `struct` packs a value of each."""
-    columns: tuple[Iterable[object], ...]
-    head_bytes: int
-    """Length of each head."""
+    __slots__ = ("columns", "head_bytes", "layout")
+
+    def __init__(self, layout: str, columns: tuple[Iterable[object], ...], head_bytes: int) -> None:
+        self.layout = layout
+        """Format in which `struct` packs a value of each."""
+        self.columns = columns
+        self.head_bytes = head_bytes
+        """Length of each head."""
 
 
 @lru_cache(64)
