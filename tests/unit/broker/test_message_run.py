@@ -17,7 +17,7 @@ from acquit.ledger.events import EventKind
 from acquit.ledger.recorder import Recorder
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.costs import ACCEPTED_COST
-from acquit.protocol.definitions import DeliveryState, TransactionalState
+from acquit.protocol.definitions import Accepted, DeliveryState, TransactionalState
 from acquit.protocol.extensions import SEQUENCE
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
@@ -342,8 +342,10 @@ def test_in_a_transaction_they_are_accepted_one_by_one() -> None:
     controller = Controller(client)
     txn_id = controller.declare()
     link.session.settle_all(client.held(link), TransactionalState(txn_id, ACCEPTED))
-    controller.commit(txn_id)
+    commit = controller.discharge(txn_id)
+    assert client.outcome(commit) is None, "it is not on the disk"
     world.settle()
+    assert isinstance(client.outcome(commit), Accepted)
     assert world.core.queues.by_name["q"].live == 0
     world.check_journal()
 
