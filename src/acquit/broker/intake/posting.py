@@ -241,8 +241,8 @@ class Poster:
         self._scribe.when_synced(self._run_synced, messages, producer.link.session, answered)
         self._learn_size(producer, messages.payload_bytes // messages.count, durable=True)
         if answered is not run:
-            full_ = full(whole(messages.queue), disk=self._scribe.journal.full)
-            self._refuse(producer, run.deliveries[taken:], full_)
+            why = full(whole(messages.queue), disk=self._scribe.journal.full)
+            self._refuse(producer, run.deliveries[taken:], why)
 
     def _enter_group(
         self, producer: Producer, queue: Queue, messages: list[Message], deliveries: list[Delivery], payload_bytes: int
