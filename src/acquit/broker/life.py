@@ -86,7 +86,7 @@ class Life:
         self._runs: dict[int, MessageRun] = {}
         """Durable messages that are in runs, by the last sequence of each: that stays as others are split off."""
         self._last_ones: list[int] | None = []
-        """These sequences in order; None: they have changed."""
+        """Last sequences of these in order; None: there are others since."""
         self._in_runs = 0
         self.parking = Parking(self.objects, memory)
         self.occupancy = Occupancy()
