@@ -226,7 +226,8 @@ def same(template: Template, payload: bytes) -> None:
     bodies = [posting.body(payload, sequence, NOW_MS) for sequence in range(3, 6)]
     rests = template.rests([payload] * 3)
     assert template.bodies(rests, range(3, 6), NOW_MS) == bodies
-    layout, columns, head_bytes = template.heads(range(3, 6), NOW_MS)
+    packed = template.heads(range(3, 6), NOW_MS)
+    layout, columns, head_bytes = packed.layout, packed.columns, packed.head_bytes
     heads = [pack(f">{layout}", *values) for values in zip(*columns, strict=False)]
     assert {*map(len, heads)} == {head_bytes}
     header = transfer_header(template.durable, template.priority, True, 0, None)
