@@ -185,6 +185,13 @@ class MessageRun:
         self.payload_bytes -= front.payload_bytes
         return front
 
+    def singly(self) -> MessageRun | MessageGroup:
+        """Return all of them as what is quickly split into few at a time. For those that a consumer holds."""
+        if self.recorded is None:
+            return self
+        assert self.holder is not None
+        return MessageGroup(self.holder, self.each())
+
     def part(self, places: Sequence[int]) -> MessageRun:
         """Return those at these places, in their order, which are the caller's; the others are still here, and the run
         is of no use once all of them were asked for. For volatile messages."""
@@ -273,6 +280,10 @@ class MessageGroup:
         front = MessageGroup(self.consumer, self.messages[:count])
         self.messages = self.messages[count:]
         return front
+
+    def singly(self) -> MessageGroup:
+        """Return all of them: they are single."""
+        return self
 
 
 __all__ = ["DurableRuns", "MessageGroup", "MessageRun", "Recorded", "RunHolder", "Shape"]

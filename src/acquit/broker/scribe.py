@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice, repeat
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.links.peers import Actor
@@ -167,7 +167,6 @@ class Scribe:
 
     def events(self, kind: int, queue: JournaledNode, messages: list[Message], actor: int) -> None:
         """The same for many durable messages of one queue."""
-        queue.counts[kind] += len(messages)
         number, time_us = queue.number, self.time_us
         events = [
             pack_event(
@@ -184,29 +183,20 @@ class Scribe:
             )
             for message in messages
         ]
-        try:
-            self.recorder.transitions(events)
-        except StoreFull:
-            self.exhausted = True
+        self._record(kind, queue, events)
 
     def run_events(self, kind: int, run: MessageRun, actor: int) -> None:
         """The same for the durable messages of a run, of which nobody has had one before."""
-        queue, recorded, count = run.queue, run.recorded, run.count
-        assert recorded is not None
-        queue.counts[kind] += count
-        events = map(
-            pack_event,
-            run.sequences,
-            repeat(0),
-            repeat(self.time_us),
-            recorded.fingerprints,
-            repeat(queue.number),
-            repeat(actor),
-            repeat(kind),
-            repeat(DURABLE),
-            repeat(0),
-            repeat(0, count),
-        )
+        assert run.recorded is not None
+        number, time_us = run.queue.number, self.time_us
+        events = [
+            pack_event(sequence, 0, time_us, fingerprint, number, actor, kind, DURABLE, 0, 0)
+            for sequence, fingerprint in zip(run.sequences, run.recorded.fingerprints, strict=True)
+        ]
+        self._record(kind, run.queue, events)
+
+    def _record(self, kind: int, queue: JournaledNode, events: list[bytes]) -> None:
+        queue.counts[kind] += len(events)
         try:
             self.recorder.transitions(events)
         except StoreFull:

@@ -12,7 +12,7 @@ without asking the broker.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
@@ -137,7 +137,7 @@ class Recorder:
         if len(self._events) >= self._events_max:
             self.flush()
 
-    def transitions(self, events: Iterable[bytes]) -> None:
+    def transitions(self, events: list[bytes]) -> None:
         """`transition` for many: packed events."""
         self._events += events
         if len(self._events) >= self._events_max:

@@ -61,8 +61,8 @@ _NOTIFY: Final = int(SettlementEffect.NOTIFY)
 _HALF: Final = 1 << 31
 _SEARCHES: Final = 4_096
 """Ids that may be looked for before a session's first delivery."""
-_FEW: Final = 4
-"""Deliveries that are not worth single ones if the peer settles one of them: of more, it will go on so."""
+_PIECE: Final = 16
+"""Deliveries that are split off a longer run where the peer settles one: it will go on so, and the rest is copied."""
 _WIDE: Final = 64
 """Dispositions of more ids than this are looked at twice before the work for them is done."""
 
@@ -212,6 +212,10 @@ class Contexts(Protocol):
 
     def split(self, count: int) -> Contexts:
         """Return the first of them, so many, which are here no more."""
+        ...
+
+    def singly(self) -> Contexts:
+        """Return all of them as what is quickly split into few at a time."""
         ...
 
 
@@ -560,8 +564,7 @@ class SessionDeliveries:
             return
         if state is None and not settled:
             return  # nothing is said
-        together = count > 1 or (bool(self._sent_runs) and len(self._sent_runs[0].tags) <= _FEW)
-        if settled and role and self._sent_runs and together and accepts(state):
+        if settled and role and self._sent_runs and accepts(state):
             before = max(0, distance(first, self._sent_runs[0].first_id))
             heard = self._hear_runs((first + before) & MASK, count - before, state) if before < count else 0
             left = count - before - heard
@@ -624,12 +627,12 @@ class SessionDeliveries:
         runs, before, turn = self._sent_runs, self.outgoing_count, self.connection.turn
         heard = 0
         while heard < count and runs and runs[0].first_id == (first + heard) & MASK and (turn.left > 0 or not heard):
-            size = len(runs[0].tags)
-            if size > count - heard:
-                size = count - heard
-                run = runs[0].split(size)
-            else:
-                run = runs.popleft()
+            size = min(len(runs[0].tags), count - heard)
+            if size == 1 < len(runs[0].tags):
+                if len(runs[0].tags) > _PIECE:
+                    runs.appendleft(runs[0].split(_PIECE))
+                runs[0].contexts = runs[0].contexts.singly()
+            run = runs.popleft() if size == len(runs[0].tags) else runs[0].split(size)
             heard += size
             self._sent_count -= size
             run.link.unsettled_count -= size

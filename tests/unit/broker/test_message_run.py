@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,10 +10,12 @@ from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.memory import Memory
 from acquit.broker.message_run import MessageGroup, MessageRun
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.queue import NodeEvent
 from acquit.broker.scribe import Scribe
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.recorder import Recorder
+from acquit.protocol.connection_base import Event
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.costs import ACCEPTED_COST
 from acquit.protocol.definitions import Accepted, DeliveryState, TransactionalState
@@ -212,33 +213,26 @@ def test_one_is_found_by_its_sequence_while_the_run_is_held() -> None:
     world.check_journal()
 
 
-def test_what_is_said_of_a_run_while_somebody_looks_at_it_counts() -> None:
-    """The engine has its word, and the broker has not heard it yet."""
+def on_its_way(world: World, client: Client, link: ReceivingLink) -> list[Event]:
+    """Accept all that is held: the engine has this word, and the broker has not heard it yet."""
+    link.session.settle_all(client.held(link), ACCEPTED)
+    return client.server.receive_data(client.engine.data_to_send(), world.now_s)
+
+
+@pytest.mark.parametrize("purged", [0, 1])
+def test_what_is_said_of_a_run_while_somebody_looks_at_it_counts(purged: int) -> None:
     world = World()
     client, link, run = held(world, 5)
-    link.session.settle_all(client.held(link), ACCEPTED)
-    events = client.server.receive_data(client.engine.data_to_send(), world.now_s)
+    events = on_its_way(world, client, link)
     assert len(world.core.life.live) == 5
     assert run.laid_out is not None
+    for message in run.laid_out[:purged]:
+        world.core.life.apply(message, NodeEvent.PURGE)
     world.core.handle(client.peer, events, world.now_us)
     world.settle()
     assert world.core.holdings.live_count == 0
-    assert world.core.queues.by_name["q"].counts[EventKind.ACCEPTED] == LEARNT + 5
+    assert world.core.queues.by_name["q"].counts[EventKind.ACCEPTED] == LEARNT + 5 - purged
     world.check_journal()
-
-
-def test_who_was_purged_meanwhile_is_not_accepted() -> None:
-    world = World()
-    client, link, run = held(world, 3)
-    link.session.settle_all(client.held(link), ACCEPTED)
-    events = client.server.receive_data(client.engine.data_to_send(), world.now_s)
-    gone = world.core.life.live[run.sequences[0]]
-    assert gone.holder is not None
-    gone.holder.held -= 1  # type: ignore[attr-defined]
-    gone.queue.acquired -= 1
-    gone.holder = None
-    world.core.handle(client.peer, events, world.now_us)
-    assert world.core.queues.by_name["q"].counts[EventKind.ACCEPTED] == LEARNT + 2
 
 
 def test_the_checkpoint_sees_and_moves_those_of_a_run() -> None:
@@ -428,13 +422,17 @@ def test_what_it_costs_to_accept_them() -> None:
 
 
 @pytest.mark.pure
-def test_who_accepts_one_of_many_makes_them_single() -> None:
+def test_who_accepts_one_of_many_makes_some_single() -> None:
+    """It will go on so: each time the others would be copied."""
     world = World()
-    client, link, run = held(world, 9)
+    client, link, run = held(world, 40)
     client.held(link)[0].settle(ACCEPTED)
     world.settle()
-    assert run.laid_out is not None
-    assert world.core.holdings.live_count == 8
+    assert (len(world.core.life.objects), run.count, run.laid_out) == (15, 24, None)
+    for delivery in client.held(link):
+        delivery.settle(ACCEPTED)
+        world.settle()
+    assert world.core.holdings.live_count == 0
     world.check_journal()
 
 
@@ -444,7 +442,7 @@ def test_no_more_is_handed_out_once_their_events_find_no_room(monkeypatch: pytes
     client, link, _ = held(world, 4)
     transitions = Recorder.transitions
 
-    def full(recorder: Recorder, events: Iterable[bytes]) -> None:
+    def full(recorder: Recorder, events: list[bytes]) -> None:
         transitions(recorder, events)
         raise StoreFull("full")
 

@@ -168,6 +168,9 @@ class Alike:
     def each(self) -> list[None]:
         return [None] * self.count
 
+    def singly(self) -> Alike:
+        return self
+
     def split(self, count: int) -> Alike:
         self.count -= count
         return Alike(count)

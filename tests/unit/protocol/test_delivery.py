@@ -185,6 +185,9 @@ class Letters:
     def each(self) -> Sequence[object]:
         return list(self.letters)
 
+    def singly(self) -> Letters:
+        return self
+
     def split(self, count: int) -> Letters:
         front, self.letters = self.letters[:count], self.letters[count:]
         return Letters(front)
