@@ -13,6 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.groups import CLOSING
+from acquit.broker.intake.columns import agreeing, all_ascii
 from acquit.broker.intake.shaping import (
     BEFORE_POSTED_AT,
     COUNTED_MAPS,
@@ -24,7 +25,6 @@ from acquit.broker.intake.shaping import (
 )
 from acquit.ledger.duplicates import encode_id_extras
 from acquit.ledger.records import Extra, encode_extras, encode_posting_meta
-from acquit.protocol.columns import agreeing, all_ascii
 from acquit.protocol.definitions import SectionCode
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.protocol.columns import agreeing, all_ascii
+from acquit.broker.intake.columns import agreeing, all_ascii
 
 counts = st.integers(1, 90)
 """Enough that some octets are compared as columns, and some as slices."""
