@@ -9,6 +9,10 @@ the core, and the next batch is taken in the same turn::
     loop           kick ─ take_batch ──────────────── complete ─ synced(position) ─ take_batch ─ ...
     batch thread                    └ write, sync ─▶ ┘└ digest ┘
 
+A loop that is busy would hardly let that thread have the interpreter's lock, which it needs after each system call. So
+where much waits for the disk already, a turn ends with a pause of the loop (`Worker.give_way`): what waits could not be
+written sooner anyway, and more comes together meanwhile.
+
 Slow housekeeping (prewriting segments, archiving) runs on a thread of its own, so that it never delays a sync.
 
 A full disk stops the batch where it is: it is tried again every `RETRY_S`, and answered when there is room. An I/O
@@ -32,6 +36,10 @@ logger = logging.getLogger("acquit.broker.journal")
 
 RETRY_S: Final = 0.5
 """Seconds until a batch that found no room on the disk is tried again."""
+MUCH_BYTES: Final = 4_096
+"""Bytes that wait for the next batch, from which on more of them, written together, is worth a pause."""
+PAUSES_MAX: Final = 10
+"""Pauses of the loop while one batch is written: a millisecond in all, however slow the disk is."""
 CHORES_S: Final = 0.5
 """Seconds until a chore is looked for again where there was none: only time brings one while nothing is written."""
 
@@ -42,6 +50,11 @@ class Batches(Protocol):
     @property
     def pending(self) -> bool:
         """True if something waits to be written."""
+        ...
+
+    @property
+    def pending_bytes(self) -> int:
+        """Size of what waits."""
         ...
 
     def take_batch(self) -> Batch | None:
@@ -83,6 +96,7 @@ class Committer:
         self._no_room = False
         """The disk had no room the last time that it was tried."""
         self._failure: StoreError | None = None
+        self._pauses_left = 0
         self._written_at = 0.0
         self.syncs = Durations()
         """Times from the begin of a batch until it was on the disk, with all waiting for room there."""
@@ -107,9 +121,13 @@ class Committer:
                 self._in_flight = batch
                 self._no_room = False
                 self._written_at = self._loop.time()
+                self._pauses_left = PAUSES_MAX
                 self._write(batch)
             elif self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
+        elif self._pauses_left and self._batches.pending_bytes > MUCH_BYTES:
+            self._pauses_left -= 1
+            self._batch_thread.give_way()
         if self._chore is None and self._failure is None and self._loop.time() >= self._chores_at_s:
             self._chore = chore = self._journal.take_chore()
             if chore is None:

@@ -22,6 +22,8 @@ from acquit.store.disk import Disk, PosixDisk
 logger = logging.getLogger("acquit.broker")
 
 Job = Callable[[], None]
+GIVE_WAY_S: Final = 0.00002
+"""Seconds; a tenth of a millisecond with what the operating system adds."""
 
 
 class Worker(Protocol):
@@ -37,6 +39,10 @@ class Worker(Protocol):
 
     def tell(self, call: Callable[..., None], *arguments: object) -> None:
         """Make this call on the event loop. Used by jobs; a loop that is closed is told nothing."""
+        ...
+
+    def give_way(self) -> None:
+        """Let the job go on for a moment in which the event loop does nothing."""
         ...
 
 
@@ -66,6 +72,11 @@ class ThreadWorker:
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
+
+    def give_way(self) -> None:
+        """Sleep on the loop's thread. A loop that always finds something to do gives up the interpreter's lock for the
+        time of a system call, too short for a thread to wake up in it, and else once in `sys.getswitchinterval`."""
+        time.sleep(GIVE_WAY_S)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -327,6 +327,11 @@ class Scribe:
         """True if there is something for a batch. A call that waits (`when_synced`) makes none by itself."""
         return self.recorder.pending
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that wait for the next batch."""
+        return self.recorder.pending_bytes
+
     def take_batch(self) -> Batch | None:
         """All that is recorded, for `broker.committer`; None while a batch is in flight, or without room."""
         try:

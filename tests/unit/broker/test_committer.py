@@ -10,8 +10,11 @@ import pytest
 
 from acquit.broker import committer as module
 from acquit.broker.committer import Committer
+from acquit.broker.machine import ThreadWorker
 from acquit.errors import StoreError, StoreFailed, StoreFull
 from acquit.store.interface import Chore, Position
+
+RECORD_BYTES = 100
 
 
 class FakeBatch:
@@ -62,6 +65,10 @@ class FakeJournal:
     def pending(self) -> bool:
         return self.appended > self.taken
 
+    @property
+    def pending_bytes(self) -> int:
+        return (self.appended - self.taken) * RECORD_BYTES
+
     def take_batch(self) -> FakeBatch:
         self.taken = self.appended
         self.batches.append(FakeBatch(self.taken))
@@ -80,8 +87,20 @@ class FakeJournal:
             self.all_done.set()
 
 
+class CountingWorker(ThreadWorker):
+    """Counts the pauses in place of making them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.pauses = 0
+
+    def give_way(self) -> None:
+        self.pauses += 1
+
+
 class Stage:
     def __init__(self) -> None:
+        self.workers: list[CountingWorker] = []
         self.journal = FakeJournal()
         self.synced: list[int] = []
         self.failures: list[StoreError] = []
@@ -91,7 +110,16 @@ class Stage:
             self.journal,
             synced=self._hear_synced,
             failed=self._hear_failed,
+            make_worker=self._make_worker,
         )
+
+    def _make_worker(self, name: str) -> CountingWorker:
+        self.workers.append(CountingWorker(name))
+        return self.workers[-1]
+
+    @property
+    def pauses(self) -> list[int]:
+        return [worker.pauses for worker in self.workers]
 
     def _hear_synced(self, position: Position) -> None:
         self.synced.append(position)
@@ -125,6 +153,31 @@ def test_the_next_batch_fills_while_one_is_in_flight() -> None:
         stage.journal.batches[1].let()
         await stage.committer.drain()
         assert stage.synced == [1, 6]
+        await stage.committer.stop()
+
+    asyncio.run(scenario())
+
+
+def test_where_much_waits_the_loop_gives_way_to_the_thread_that_writes() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.append(1_000)
+        assert stage.pauses == [0, 0]
+        stage.append(module.MUCH_BYTES // RECORD_BYTES)
+        assert stage.pauses == [0, 0]
+        stage.append()
+        assert stage.pauses == [1, 0]
+        for _ in range(100):
+            stage.committer.kick()
+        assert stage.pauses == [module.PAUSES_MAX, 0]
+        stage.journal.batches[0].let()
+        await stage.news()
+        stage.append(1_000)
+        assert stage.pauses == [module.PAUSES_MAX + 1, 0]
+        stage.journal.batches[1].let()
+        await stage.news()
+        stage.journal.batches[2].let()
+        await stage.committer.drain()
         await stage.committer.stop()
 
     asyncio.run(scenario())

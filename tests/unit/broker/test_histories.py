@@ -34,6 +34,9 @@ class SlowWorker:
     def tell(self, call: Callable[..., None], *arguments: object) -> None:
         call(*arguments)
 
+    def give_way(self) -> None:
+        """Nothing goes on beside the test."""
+
     async def stop(self) -> None:
         while self.jobs:
             self.jobs.pop(0)()

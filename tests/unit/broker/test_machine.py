@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 
 import pytest
 
@@ -40,6 +41,23 @@ def test_a_job_that_fails_is_logged_and_keeps_nobody_waiting(caplog: pytest.LogC
         asyncio.run(run())
     assert heard == ["next"]
     assert "a job of the broker failed" in caplog.text
+
+
+def test_a_thread_that_needs_the_interpreter_goes_on_while_the_loop_gives_way() -> None:
+    async def run() -> None:
+        worker = ThreadWorker("worker")
+        done: list[bool] = []
+        worker.submit(lambda: done.append(True))
+        while not done:
+            worker.give_way()  # nothing else lets the thread run: the switch interval is endless
+        await worker.stop()
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1_000)
+    try:
+        asyncio.run(run())
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def test_a_loop_that_is_closed_is_told_nothing() -> None:

@@ -350,6 +350,9 @@ class SimulatedWorker:
         """Make a call on the loop."""
         self._process.call_soon(call, *arguments)
 
+    def give_way(self) -> None:
+        """Do nothing: a job runs when its time has come, whatever the loop does."""
+
     def _end(self) -> None:
         if not self._ended.done():
             self.tell(self._tell_ended)
