@@ -133,6 +133,7 @@ class Server:
         self._turn_due = False
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._ended: asyncio.Future[None] | None = None
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -647,15 +648,16 @@ class Server:
         """Bring the next tick, which has a turn, forward to when the next message is due, if that is earlier."""
         delay_s = max(0.0, due_ms / 1000 - self._clock.read_us() / 1e6)
         when = self._loop.time() + delay_s
-        if self._timer is not None and when < self._timer.when() and not self._stopping:
+        if self._timer is not None and when < self._timer_at and not self._stopping:
             self._timer.cancel()
-            self._timer = self._loop.call_at(when, self._tick)
+            self._timer, self._timer_at = self._loop.call_at(when, self._tick), when
 
     def _tick(self) -> None:
         now_us = self._clock.now_us()
         if self._timer is not None:
-            self._vitals.late(self._loop.time() - self._timer.when())
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+            self._vitals.late(self._loop.time() - self._timer_at)
+        self._timer_at = self._loop.time() + TICK_S
+        self._timer = self._loop.call_at(self._timer_at, self._tick)
         self._core.tick(now_us)
         self.notices.flush()
         self._checkpoint(now_us)

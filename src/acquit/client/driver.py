@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import platform
 import random
 import ssl
@@ -193,6 +194,7 @@ class Driver:
         self._targets = list(places.targets)
         self._reconnect = places.reconnect
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._restoring: asyncio.Task[None] | None = None
         self._lost_at: float | None = None
         """Time at which the outage began, on the loop's clock; None while there is none."""
@@ -339,13 +341,13 @@ class Driver:
 
     def _arm(self) -> None:
         deadline = self.core.next_deadline()
-        if deadline is not None and (self._timer is None or deadline < self._timer.when()):
+        if deadline is not None and deadline < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self.loop.call_at(deadline, self._on_deadline)
+            self._timer, self._timer_at = self.loop.call_at(deadline, self._on_deadline), deadline
 
     def _on_deadline(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, math.inf
         self.core.handle_deadline(self.loop.time())
         self.pump.touch()
         self._arm()

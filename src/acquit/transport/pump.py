@@ -31,11 +31,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from acquit.errors import ConfigurationError
 from acquit.protocol.connection import Connection
@@ -89,6 +90,12 @@ class Handler(Protocol):
         ...
 
 
+def as_stream(transport: asyncio.BaseTransport) -> asyncio.Transport:
+    """Return the transport that a stream protocol is given. Other event loops' (uvloop's) are like asyncio's, and of
+    no class of it."""
+    return cast("asyncio.Transport", transport)
+
+
 class _Nobody:
     """The handler of a pump whose socket is gone."""
 
@@ -134,6 +141,7 @@ class Pump(asyncio.BufferedProtocol):
         "_reading_paused",
         "_socket",
         "_timer",
+        "_timer_at",
         "_transport",
         "_writing_paused",
         "encrypted",
@@ -162,6 +170,8 @@ class Pump(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._socket: TransportSocket | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        """The loop's time when it is due: not each loop's handles know."""
         self._linger: asyncio.TimerHandle | None = None
         self._flush_due = False
         self._go_on_due = False
@@ -213,7 +223,7 @@ class Pump(asyncio.BufferedProtocol):
             self._loop.call_soon(self._go_on)
         self._look_at_reading()
         deadline = engine.next_deadline()
-        if deadline is not None and (self._timer is None or deadline < self._timer.when()):
+        if deadline is not None and deadline < self._timer_at:
             self._arm(deadline)
 
     def release(self) -> None:
@@ -235,13 +245,12 @@ class Pump(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected (and TLS, if any, agreed)."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = as_stream(transport)
         self._socket = transport.get_extra_info("socket")
         self.peer = endpoint_name(transport.get_extra_info("peername"))
         self.local = endpoint_name(transport.get_extra_info("sockname"))
         self.encrypted = transport.get_extra_info("ssl_object") is not None
-        transport.set_write_buffer_limits(high=self._options.write_buffer_bytes)
+        self._transport.set_write_buffer_limits(high=self._options.write_buffer_bytes)
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -332,7 +341,7 @@ class Pump(asyncio.BufferedProtocol):
         if engine.has_output or engine.closed or engine.input_waits or self._reading_paused:
             return True
         deadline = engine.next_deadline()
-        return deadline is not None and (self._timer is None or deadline < self._timer.when())
+        return deadline is not None and deadline < self._timer_at
 
     def _write(self, transport: asyncio.Transport, engine: Connection) -> None:
         for _ in range(WRITES_PER_FLUSH):
@@ -373,13 +382,12 @@ class Pump(asyncio.BufferedProtocol):
         # which costs one call, where moving it would cost one for each frame.
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._on_deadline)
+        self._timer, self._timer_at = self._loop.call_at(deadline, self._on_deadline), deadline
 
     def _on_deadline(self) -> None:
-        assert self._timer is not None
         now = self._loop.time()
-        late_s = now - self._timer.when()
-        self._timer = None
+        late_s = now - self._timer_at
+        self._timer, self._timer_at = None, math.inf
         if late_s * 1000 > self._options.late_ms:
             logger.warning(
                 "the event loop was blocked for %.1f s: heartbeats to %s were not sent meanwhile, and the peer may "

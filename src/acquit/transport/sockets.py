@@ -19,7 +19,7 @@ from typing import Final
 
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
-from acquit.transport.pump import Pump
+from acquit.transport.pump import Pump, as_stream
 
 ACCEPTS_PER_TURN: Final = 2
 """Connections that one turn of the loop takes from one listening socket."""
@@ -47,8 +47,7 @@ class HeaderReader(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = as_stream(transport)
 
     def finish(self) -> None:
         """Read no header, or no more of it."""

@@ -325,12 +325,11 @@ class NewSocket(HeaderReader):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new socket."""
-        assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
         self._owner.arrived()
         self._place = self._owner.unauthenticated.enter(transport.get_extra_info("peername"), self.turn_away)
         if self._mode == "off":
-            self._let_in(transport)
+            self._let_in(self.transport)
         else:
             self._owner.arriving.add(self)
             self._timer = self._owner.loop.call_later(self._owner.timeout_s, self.turn_away)
