@@ -10,8 +10,8 @@ the core, and the next batch is taken in the same turn::
     batch thread                    └ write, sync ─▶ ┘└ digest ┘
 
 A loop that is busy would hardly let that thread have the interpreter's lock, which it needs after each system call. So
-where much waits for the disk already, a turn ends with a pause of the loop (`Worker.give_way`): what waits could not be
-written sooner anyway, and more comes together meanwhile.
+where somebody waits for much that the next batch will have, a turn ends with a pause of the loop (`Worker.give_way`):
+that could not be written sooner anyway, and more comes together meanwhile.
 
 Slow housekeeping (prewriting segments, archiving) runs on a thread of its own, so that it never delays a sync.
 
@@ -37,7 +37,7 @@ logger = logging.getLogger("acquit.broker.journal")
 RETRY_S: Final = 0.5
 """Seconds until a batch that found no room on the disk is tried again."""
 MUCH_BYTES: Final = 4_096
-"""Bytes that wait for the next batch, from which on more of them, written together, is worth a pause."""
+"""Bytes for the next batch, from which on more of them, written together, is worth a pause."""
 PAUSES_MAX: Final = 10
 """Pauses of the loop while one batch is written: a millisecond in all, however slow the disk is."""
 CHORES_S: Final = 0.5
@@ -53,8 +53,8 @@ class Batches(Protocol):
         ...
 
     @property
-    def pending_bytes(self) -> int:
-        """Size of what waits."""
+    def awaited_bytes(self) -> int:
+        """Size of that; 0 if nobody waits for it to be synced."""
         ...
 
     def take_batch(self) -> Batch | None:
@@ -125,7 +125,7 @@ class Committer:
                 self._write(batch)
             elif self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
-        elif self._pauses_left and self._batches.pending_bytes > MUCH_BYTES:
+        elif self._pauses_left and self._batches.awaited_bytes > MUCH_BYTES:
             self._pauses_left -= 1
             self._batch_thread.give_way()
         if self._chore is None and self._failure is None and self._loop.time() >= self._chores_at_s:

@@ -66,7 +66,7 @@ class FakeJournal:
         return self.appended > self.taken
 
     @property
-    def pending_bytes(self) -> int:
+    def awaited_bytes(self) -> int:
         return (self.appended - self.taken) * RECORD_BYTES
 
     def take_batch(self) -> FakeBatch:

@@ -57,3 +57,25 @@ def test_a_consumer_goes_on_when_the_mark_that_it_waits_for_is_in_flight(monkeyp
     assert Message.decode(delivery.payload).application_properties == {"n": count - 1}
     world.settle()
     world.check_journal()
+
+
+def test_bytes_are_awaited_if_their_sync_is() -> None:
+    """An acquisition is recorded, and nobody waits until it is on the disk, once what is to come is marked."""
+    world = World()
+    scribe = world.core.scribe
+    client = world.client()
+    sender, taker = client.sender("q"), client.receiver("q", "taker")
+    taker.grant(1)
+    client.post(sender, durable(b"x"))
+    world.settle()
+    client.post(sender, durable(b"y"))
+    world.carry()
+    assert scribe.awaited_bytes == scribe.recorder.pending_bytes > 0
+    world.settle()
+    assert scribe.awaited_bytes == 0
+    taker.grant(1)
+    world.carry()
+    assert len(client.received[taker]) == 2
+    assert scribe.recorder.pending_bytes > 0
+    assert scribe.awaited_bytes == 0
+    world.settle()
