@@ -5,6 +5,7 @@ Its transports are of none of asyncio's classes, and not all of its handles know
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,8 @@ MODULES = ("test_aio", "test_blocking", "test_listening", "test_requests", "test
 def test_the_client_and_an_embedded_broker_work_there() -> None:
     places = [f"tests/unit/client/{name}.py" for name in MODULES]
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.on_uvloop", "-p", "no:cacheprovider", "-q"]
+    if os.environ.get("ACQUIT_TEST_NATIVE"):
+        command += ["-m", "not pure"]
     done = subprocess.run(
         [*command, *places, "tests/unit/test_embedded.py"],
         cwd=ROOT,

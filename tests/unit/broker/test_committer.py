@@ -87,11 +87,12 @@ class FakeJournal:
             self.all_done.set()
 
 
-class CountingWorker(ThreadWorker):
-    """Counts the pauses in place of making them."""
+class CountingWorker:
+    """A thread that counts the pauses in place of making them."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
+        worker = ThreadWorker(name)
+        self.submit, self.stop, self.tell = worker.submit, worker.stop, worker.tell
         self.pauses = 0
 
     def give_way(self) -> None:
