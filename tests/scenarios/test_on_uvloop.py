@@ -18,15 +18,11 @@ if sys.platform == "win32":
 ROOT = Path(__file__).parents[2]
 MODULES = ("test_aio", "test_blocking", "test_listening", "test_requests", "test_transacting")
 """Of the client. Requests time out, connections are lost and come back, handlers run on threads."""
-LEFT_OUT = "tests/unit/client/test_blocking.py::test_an_interrupted_send_that_has_not_left_is_taken_back"
-"""asyncio looks at what a thread has asked for before it reads a socket again. uvloop may read first: credit that comes
-in that moment lets the message leave."""
 
 
 def test_the_client_and_an_embedded_broker_work_there() -> None:
     places = [f"tests/unit/client/{name}.py" for name in MODULES]
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.on_uvloop", "-p", "no:cacheprovider", "-q"]
-    command += ["--deselect", LEFT_OUT]
     if os.environ.get("ACQUIT_TEST_NATIVE"):
         command += ["-m", "not pure"]
     done = subprocess.run(

@@ -11,6 +11,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,7 @@ from acquit.client import blocking, requests_blocking
 from acquit.client.blocking import sender as blocking_sender
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
+from acquit.client.threads import loop_thread
 from acquit.protocol import events as ev
 from acquit.protocol.definitions import Accepted, Error, Modified, Rejected, Released
 from tests.support.server import Server, ThreadedServer, serving
@@ -162,8 +164,10 @@ def test_an_interrupted_send_that_has_not_left_is_taken_back(
 
     with monkeypatch.context() as patched:
         patched.setattr(blocking_sender, "wait", interrupt)
+        loop_thread().call(partial(time.sleep, 0.2))  # it is late to hear of the interrupt
         with pytest.raises(KeyboardInterrupt):
             sender.send(b"x")
+    assert not sender._core.queue
     server.call(lambda: (server.server.connection.receiving.grant(5), server.server.connection.touch()))
     assert sender.send(b"y") == Accepted()
     assert server.server.bodies() == [b"y"]

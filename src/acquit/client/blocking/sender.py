@@ -157,7 +157,9 @@ class Sender(Closing):
         try:
             done = wait(receipt, ends_at - time.monotonic())
         except BaseException:
+            # Asked for first, so that it happens though another interrupt ends the wait for it.
             self._loop.call(partial(self._core.withdraw, receipt))
+            self._loop.catch_up()
             raise
         if not done:
             self._loop.run(self._withdraw(receipt, timeout_s))
