@@ -35,6 +35,7 @@ GROUP: Final = "acquit_native"
 HOT: Final = (
     "protocol/connection.py",
     "protocol/connection_base.py",
+    "protocol/contexts.py",
     "protocol/credit.py",
     "protocol/delivery.py",
     "protocol/dispositions.py",
@@ -42,6 +43,7 @@ HOT: Final = (
     "protocol/fastpath.py",
     "protocol/frames.py",
     "protocol/link.py",
+    "protocol/link_base.py",
     "protocol/liveness.py",
     "protocol/numbered.py",
     "protocol/receiver.py",

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from acquit.broker.dispatching import backlog, paging
 from acquit.broker.dispatching.aside import BEYOND, rank_of
 from acquit.broker.dispatching.backlog import Backlog
+from acquit.broker.dispatching.paging import Paging
 from acquit.broker.dispatching.passes import Pass
 from acquit.broker.dispatching.sending import Sending
 from acquit.broker.intake.runs import Runs
@@ -42,6 +44,7 @@ OPTIONS = BrokerOptions(
         AddressRule("forgetful", {"duplicate_window": 10}),
         AddressRule("more forgetful", {"duplicate_window": 5}),
         AddressRule("careless", {"duplicate_detection": "off"}),
+        AddressRule("deep", {"full_policy": "page", "messages_max": 3}),
     )
 )
 ADDRESSES = [
@@ -59,6 +62,9 @@ ADDRESSES = [
     "forgetful",
     "more forgetful",
     "careless",
+    "deep",
+    "deep",
+    "deep",
 ]
 
 
@@ -329,7 +335,7 @@ class Play:
             accounts = (
                 queue.live,
                 queue.bytes,
-                queue.memory_bytes,
+                queue.memory_bytes if queue.name != "deep" else "as it was read",
                 queue.acquired,
                 queue.available if self.several else queue.backlog.count,
             )
@@ -345,11 +351,16 @@ class Play:
         life, holdings = core.life, core.holdings
         self.seen.append((life.live_bytes, holdings.live_count))
         memory, parked = life.memory, len(life.parking.rows)  # what is behind a run is parked later
-        self.seen.append(memory.bytes + parked * (OBJECT_BYTES - PARKED_BYTES))
+        if self.address != "deep":
+            self.seen.append(memory.bytes + parked * (OBJECT_BYTES - PARKED_BYTES))
 
 
 def never(runs: Runs, producer: object, *, durable: bool) -> list[Queue]:
     return []
+
+
+def unread(paging: Paging, queue: Queue) -> bool:
+    return False
 
 
 def one_by_one(sending: Sending, consumer: object, messages: object) -> bool:
@@ -360,9 +371,14 @@ def both(address: str, story: Story, least: int = 1) -> Play:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runs, "queues", never)
         patch.setattr(Sending, "_send_group", one_by_one)
+        patch.setattr(Paging, "waits", unread)
         expected = Play(address, least).play(story)
     play = Play(address, least)
-    assert play.play(story) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        if address == "deep":
+            patch.setattr(backlog, "_LIST_MAX", 2)  # so that they are parked behind runs as well
+            patch.setattr(paging, "RUN_MIN", 1)
+        assert play.play(story) == expected
     return play
 
 
@@ -480,6 +496,35 @@ def test_durable_messages_that_wait_behind_others_are_given_together(monkeypatch
     monkeypatch.setattr(Sending, "_send_group", sent)
     both("q", [*[("post", "durable", count) for count in (2, 2, 8)], ("browse", "", 8), ("grant", "", 40)])
     assert max(given) >= 8
+
+
+PARKED: Story = [("first", "accept", 9), *[("post", "durable", 2)] * 14]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    "taken",
+    [
+        [("grant", "", 60), ("first", "accept", 40)],
+        [("grant", "", 5), ("one", "release", 2), ("grant", "", 9), ("first", "accept", 60)],
+        [("grant", "", 20), ("lose", "", 2), ("grant", "", 60), ("first", "fail", 30), ("first", "accept", 60)],
+        [("grant", "", 20), ("known", "", 30), ("watch", "", 9), ("grant", "", 40), ("watch on", "", 60)],
+        [("receiver", "second", 2), ("grant", "", 20), ("first", "accept", 9), ("first", "accept", 60)],
+        [("grant", "", 3), ("purge", "", 2), *PARKED, ("grant", "", 60)],
+    ],
+)
+def test_parked_messages_come_back_together(monkeypatch: pytest.MonkeyPatch, taken: Story) -> None:
+    """Likewise."""
+    read, run_of = [], Paging._run
+
+    def noted(paging: Paging, *given: Any) -> MessageRun | None:
+        run = run_of(paging, *given)
+        read.append(0 if run is None else run.count)
+        return run
+
+    monkeypatch.setattr(Paging, "_run", noted)
+    both("deep", [*PARKED, *taken])
+    assert sum(read) >= 4
 
 
 @pytest.mark.pure

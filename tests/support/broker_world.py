@@ -267,6 +267,7 @@ class World:
     ) -> None:
         self.options = options if options is not None else BrokerOptions()
         self.journal_options = journal
+        self.sizes = sizes
         self.disk = disk if disk is not None else MemoryDisk()
         self.now_us = now_us
         self.clients: list[Client] = []
@@ -431,7 +432,7 @@ class World:
             fold = Fold()
             open_store(DATA, self.journal_options, fold, fold.digest, replayed=lambda report: None, disk=disk)
             disk = after_kill(disk)
-        return World(self.options, disk=disk, now_us=self.now_us, journal=self.journal_options)
+        return World(self.options, disk=disk, now_us=self.now_us, journal=self.journal_options, sizes=self.sizes)
 
     def stop(self) -> World:
         """A clean stop, and a new broker."""
@@ -444,7 +445,7 @@ class World:
         while self.sync():
             self.carry()
         close_journal(self.opened.recorder, self.now_us)
-        return World(self.options, disk=self.disk, now_us=self.now_us, journal=self.journal_options)
+        return World(self.options, disk=self.disk, now_us=self.now_us, journal=self.journal_options, sizes=self.sizes)
 
     def fold(self) -> Fold:
         """What the journal says as it is on the disk, read by a fold of its own."""
@@ -504,7 +505,7 @@ def places(backlog: Backlog) -> list[int]:
     """The sequences of all that wait in a backlog, in no order; nothing is made an object for that."""
     parts = [part for lane in backlog._lanes for part in (lane.line, *lane.blocks, lane.tail)]
     parts += [[message for _, message in lane.returned] for lane in backlog._lanes]
-    for part in [part for lane in backlog._lanes for part in lane.parts]:
+    for part in [part for lane in backlog._lanes for part in (*lane.front, *lane.parts)]:
         parts += [part if isinstance(part, list) else part.laid_out or []]
     objects = [one for part in parts if not isinstance(part, array) for one in part]
     found = [one.sequence for one in objects if one.state is NodeState.AVAILABLE]
@@ -516,7 +517,7 @@ def places(backlog: Backlog) -> list[int]:
 
 def runs_in(backlog: Backlog) -> list[MessageRun]:
     """The runs that wait in a backlog."""
-    parts = (part for lane in backlog._lanes for part in lane.parts)
+    parts = (part for lane in backlog._lanes for part in (*lane.front, *lane.parts))
     return [part for part in parts if isinstance(part, MessageRun) and part.laid_out is None]
 
 
@@ -533,7 +534,10 @@ def check_accounts(core: Core) -> None:
         messages += queue.live
     for run in core.life._runs.values():
         assert run.laid_out is None and run.recorded is not None
-        assert run.payload_bytes == run.count * run.shape.rest_at + sum(map(len, run.rests))
+        assert run.sequences[-1] - run.sequences[0] == run.count - 1, "else it could hide what is in another run"
+        assert run.payload_bytes == sum(fingerprint >> 32 for fingerprint in run.recorded.fingerprints)
+        assert not run.rests or run.payload_bytes == run.count * run.shape.rest_at + sum(map(len, run.rests))
+        without_body += 0 if run.in_memory else run.count
         live_bytes += run.payload_bytes
         live_count += run.count
     for message in core.life.objects.values():

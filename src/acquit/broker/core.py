@@ -363,6 +363,9 @@ class Core:
 
     def loaded(self, reads: Reads, payloads: Sequence[bytes | None]) -> None:
         """Bodies were read, or (None) were not where they were looked for: their records were moved just then."""
+        if reads.then is not None:
+            reads.then(payloads)
+            return
         for queue in self.memory.loaded(reads.messages, payloads):
             self.life.wake(queue)
 

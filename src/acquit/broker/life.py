@@ -88,7 +88,7 @@ class Life:
         self._last_ones: list[int] | None = []
         """Last sequences of these in order; None: there are others since."""
         self._in_runs = 0
-        self.parking = Parking(self.objects, memory)
+        self.parking = Parking(self.objects, memory, self._in_run)
         self.occupancy = Occupancy()
         """Count, by segment, of the records of these messages and of those that transactions hold."""
         self.live_bytes = 0
@@ -153,27 +153,32 @@ class Life:
 
     def message(self, sequence: int) -> Message | None:
         """Return one of these, laid out if it is in a run; None where it is parked, or not live."""
-        message = self.objects.get(sequence)
-        if message is None and self._runs:
-            if self._last_ones is None:
-                self._last_ones = sorted(self._runs)
-            at = bisect_left(self._last_ones, sequence)
-            run = None if at == len(self._last_ones) else self._runs[self._last_ones[at]]
-            if run is not None and sequence in run.sequences:
-                _lay_out(run)
-                message = self.objects.get(sequence)
-        return message
+        return self.objects.get(sequence) or self._in_run(sequence)
 
-    def look(self, sequence: int) -> Message | None:
-        """`Parking.look` for any durable message."""
-        return self.message(sequence) or self.parking.look(sequence)
+    def _in_run(self, sequence: int) -> Message | None:
+        """Return one that is in a run, which is laid out; None where it is in none."""
+        if not self._runs:
+            return None
+        if self._last_ones is None:
+            self._last_ones = sorted(self._runs)
+        at = bisect_left(self._last_ones, sequence)
+        run = None if at == len(self._last_ones) else self._runs[self._last_ones[at]]
+        if run is None or sequence not in run.sequences:
+            return None
+        _lay_out(run)
+        return self.objects.get(sequence)
 
     def enter_run(self, run: MessageRun, recorded: Recorded) -> None:
         """Count durable messages in a run that were recorded as entering."""
-        self.keep_run(run)
-        self._in_runs += run.count
+        self.run_unparked(run)
         self.occupancy.entered_together(recorded.positions)
         self.live_bytes += run.payload_bytes
+
+    def run_unparked(self, run: MessageRun) -> None:
+        """Know messages that were parked, and have come into a run. Runs have sequences that follow one another: so
+        each sequence can be in one of them alone."""
+        self.keep_run(run)
+        self._in_runs += run.count
 
     def keep_run(self, run: MessageRun) -> None:
         """Know messages that were split off a run."""

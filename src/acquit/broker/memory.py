@@ -31,6 +31,7 @@ from acquit.store.interface import Position
 
 if TYPE_CHECKING:
     from acquit.broker.dispatching.consumers import ServedQueue
+    from acquit.broker.message_run import MessageRun
     from acquit.broker.options import BrokerLimits
 
 _ARCHIVED: Final = NodeState.ARCHIVED
@@ -45,7 +46,7 @@ PAGED_AT_ONCE: Final = 20_000
 SCANNED_AT_ONCE: Final = 100_000
 """Messages of one queue that are looked at to let go of their bodies, and (`PAGED_AT_ONCE`) bodies that go: each is
 some milliseconds' work."""
-_BESIDE_BODY_BYTES: Final = 512
+BESIDE_BODY_BYTES: Final = 512
 """Bytes that a record mostly holds besides the message."""
 
 
@@ -53,8 +54,10 @@ class Reads(NamedTuple):
     """Bodies to be read: the payloads of the journal's records at `positions`."""
 
     messages: list[Message]
-    positions: list[Position]
-    size_hints: list[int]
+    positions: Sequence[Position]
+    size_hints: Sequence[int]
+    then: Callable[[Sequence[bytes | None]], None] | None = None
+    """Called with the payloads where they are not of `messages`."""
 
 
 class Memory:
@@ -68,6 +71,7 @@ class Memory:
         self.apply(limits)
         self.wanted: list[Message] = []
         """Messages whose bodies are to be read; see `take_reads`."""
+        self._reads: list[Reads] = []
         self._continuations: dict[Message, list[Callable[[Message], None]]] = {}
         """Calls that wait for a body which is being read, by message; none where it is read ahead."""
         self._retry: list[Message] = []
@@ -140,6 +144,23 @@ class Memory:
         size = message.fingerprint >> 32
         message.queue.memory_bytes += size + OVERHEAD_BYTES
         self.bytes += size + BODY_BYTES
+
+    def hold_run(self, run: MessageRun) -> None:
+        """Count the bodies of a run, which are in memory from now on."""
+        run.queue.memory_bytes += run.payload_bytes + run.count * OVERHEAD_BYTES
+        self.bytes += run.payload_bytes + run.count * BODY_BYTES
+
+    def drop_run(self, run: MessageRun) -> None:
+        """Let go of the bodies of durable messages that were sent together, if they are in memory."""
+        if run.in_memory:
+            run.let_bodies_go()
+            run.queue.memory_bytes -= run.payload_bytes + run.count * OVERHEAD_BYTES
+            self.bytes -= run.payload_bytes + run.count * BODY_BYTES
+
+    def leave_run(self, run: MessageRun) -> None:
+        """Count the messages of a run no more."""
+        bodies_bytes = run.payload_bytes + run.count * OVERHEAD_BYTES if run.in_memory else 0
+        self.leave_all(run.queue, run.count, run.count if run.in_memory else 0, bodies_bytes)
 
     def drop(self, message: Message) -> None:
         """Let go of its body, if it is in memory."""
@@ -222,10 +243,14 @@ class Memory:
                     break
         queue.reading = True  # also where all of it was asked for before: dispatch waits for it in the same way
 
+    def want_together(self, reads: Reads) -> None:
+        """Read bodies that are asked for together."""
+        self._reads.append(reads)
+
     def take_reads(self) -> list[Reads]:
         """Return the reads of what is wanted since the last time."""
-        wanted, self.wanted = self.wanted, []
-        return [_where(wanted[at : at + READS_AT_ONCE]) for at in range(0, len(wanted), READS_AT_ONCE)]
+        (wanted, self.wanted), (reads, self._reads) = (self.wanted, []), (self._reads, [])
+        return reads + [_where(wanted[at : at + READS_AT_ONCE]) for at in range(0, len(wanted), READS_AT_ONCE)]
 
     def loaded(self, messages: Sequence[Message], payloads: Sequence[bytes | None]) -> set[QueueBase]:
         """Bodies were read, and queues may go on; None: one was not where it was looked for, because its record was
@@ -260,7 +285,7 @@ class Memory:
 def _where(messages: list[Message]) -> Reads:
     """Return the reads of these messages, from where their records are now."""
     positions = [Position(message.position) for message in messages]
-    return Reads(messages, positions, [message.size_bytes + _BESIDE_BODY_BYTES for message in messages])
+    return Reads(messages, positions, [message.size_bytes + BESIDE_BODY_BYTES for message in messages])
 
 
 def tell_returns(message: Message) -> None:
@@ -295,4 +320,12 @@ def restore_body(message: Message, payload: bytes) -> bytes:
     return body
 
 
-__all__ = ["READS_AT_ONCE", "READ_AHEAD_MESSAGES", "Memory", "Reads", "restore_body", "tell_returns"]
+__all__ = [
+    "BESIDE_BODY_BYTES",
+    "READS_AT_ONCE",
+    "READ_AHEAD_MESSAGES",
+    "Memory",
+    "Reads",
+    "restore_body",
+    "tell_returns",
+]

@@ -9,7 +9,9 @@ fewer, or accepts fewer.
 
 Of durable messages the journal has a record each, and an event for each that is acquired or accepted: these are made a
 column at a time, and the run knows where the records are (`Recorded`). `life` has all such runs, so that whoever asks
-for a durable message by its sequence finds it.
+for a durable message by its sequence finds it. What was parked in the middle of a deep queue comes back from the
+journal as a run as well (`dispatching.paging`); its messages were posted at times of their own. Of durable messages
+that a consumer holds the rests may be let go: they are in the journal.
 
 Nobody else need know of runs. A queue's `Backlog` lays out what waits in it as `Message` objects before it gives one to
 anybody, and the engine (`protocol.delivery.SentRun`) what is acquired: each message is then the object that it would
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from operator import rshift
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from acquit.broker.message import DISPATCHED, DURABLE, Holder, Message, QueueBase
@@ -53,12 +56,13 @@ class Shape(Protocol):
         """Return the sections of application properties of messages; b"" where they have none."""
         ...
 
-    def bodies(self, rests: Sequence[bytes], sequences: Sequence[int], posted_ms: int) -> list[bytes]:
-        """Return the bodies of messages with these sequences."""
+    def bodies(self, rests: Sequence[bytes], sequences: Sequence[int], times_ms: Iterable[int]) -> list[bytes]:
+        """Return the bodies of messages with these sequences, which were posted at these times."""
         ...
 
-    def heads(self, sequences: Sequence[int], posted_ms: int) -> Heads:
-        """Return what is transferred of messages with these sequences to their first consumers, before the rests."""
+    def heads(self, sequences: Sequence[int], posted_ms: int | Sequence[int]) -> Heads:
+        """Return what is transferred of messages with these sequences, which were posted at one time or at these, to
+        their first consumers, before the rests."""
         ...
 
 
@@ -110,6 +114,7 @@ class MessageRun:
         "sequences",
         "shape",
         "size_max",
+        "times_us",
         "walked",
     )
 
@@ -123,17 +128,21 @@ class MessageRun:
         size_max: int,
         posted_us: int,
         recorded: Recorded | None = None,
+        times_us: Sequence[int] = (),
     ) -> None:
         self.queue = queue
         self.sequences = sequences
         self.shape = shape
         self.rests = rests
         """Rests of the payloads, in a list that other runs may share; none once they are laid out, when the messages
-        have their bodies."""
+        have their bodies, or were let go (`let_bodies_go`)."""
         self.payload_bytes = payload_bytes
         self.size_max = size_max
         """No payload is larger."""
         self.posted_us = posted_us
+        """Time when they were posted, or the first of them."""
+        self.times_us = times_us
+        """Times when each was posted; none: all at `posted_us`."""
         self.marked = shape.marked and queue.policy.message_groups
         """True if each is of a group, and its queue had such when it came."""
         self.recorded = recorded
@@ -167,16 +176,36 @@ class MessageRun:
         """True if each is of a group, and its queue has such."""
         return self.marked and self.queue.policy.message_groups
 
+    @property
+    def in_memory(self) -> bool:
+        """True if they have their bodies: they were not let go."""
+        return bool(self.rests)
+
     def heads(self) -> Heads:
         """Return what is transferred of each before `rests`."""
-        return self.shape.heads(self.sequences, self.posted_us // 1000)
+        times_us = self.times_us
+        posted_ms = [time_us // 1000 for time_us in times_us] if times_us else self.posted_us // 1000
+        return self.shape.heads(self.sequences, posted_ms)
+
+    def let_bodies_go(self) -> None:
+        """Keep their bodies in the journal alone. For durable messages that were sent to their consumer."""
+        assert self.recorded is not None and self.holder is not None
+        self.rests = ()
 
     def split(self, count: int) -> MessageRun:
         """Return the first of them, so many, which are here no more."""
-        front = self._some(self.sequences[:count], self.rests[:count])
+        recorded, rests = self.recorded, self.rests[:count]
+        if rests or recorded is None:
+            payload_bytes = self._payload_bytes(rests)
+        else:
+            payload_bytes = sum(map(rshift, recorded.fingerprints[:count], repeat(32)))
+        front = self._some(self.sequences[:count], rests, payload_bytes)
         front.holder, front.pending = self.holder, self.pending
-        if self.recorded is not None:
-            keeper, positions, fingerprints = self.recorded
+        if self.times_us:
+            front.times_us, self.times_us = self.times_us[:count], self.times_us[count:]
+            self.posted_us = self.times_us[0]
+        if recorded is not None:
+            keeper, positions, fingerprints = recorded
             front.recorded = Recorded(keeper, positions[:count], fingerprints[:count])
             self.recorded = Recorded(keeper, positions[count:], fingerprints[count:])
             keeper.keep_run(front)
@@ -197,11 +226,15 @@ class MessageRun:
         is of no use once all of them were asked for. For volatile messages."""
         if len(places) == self.count:
             return self
-        return self._some([self.sequences[place] for place in places], [self.rests[place] for place in places])
+        rests = [self.rests[place] for place in places]
+        return self._some([self.sequences[place] for place in places], rests, self._payload_bytes(rests))
 
-    def _some(self, sequences: Sequence[int], rests: Sequence[bytes]) -> MessageRun:
+    def _payload_bytes(self, rests: Sequence[bytes]) -> int:
+        """Return the size of the payloads with these rests."""
+        return len(rests) * self.shape.rest_at + sum(map(len, rests))
+
+    def _some(self, sequences: Sequence[int], rests: Sequence[bytes], payload_bytes: int) -> MessageRun:
         """Return a run of those with these sequences and rests."""
-        payload_bytes = len(rests) * self.shape.rest_at + sum(map(len, rests))
         run = MessageRun(self.queue, sequences, self.shape, rests, payload_bytes, self.size_max, self.posted_us)
         run.marked = self.marked
         return run
@@ -217,7 +250,10 @@ class MessageRun:
             return self.laid_out
         queue, holder, posted_us, recorded = self.queue, self.holder, self.posted_us, self.recorded
         shape, rests, rest_at = self.shape, self.rests, self.shape.rest_at
-        bodies, priority = shape.bodies(rests, self.sequences, posted_us // 1000), shape.priority
+        priority, times_us = shape.priority, self.times_us or [posted_us] * self.count
+        bodies: Sequence[bytes | None] = [None] * self.count
+        if rests:
+            bodies = shape.bodies(rests, self.sequences, [time_us // 1000 for time_us in times_us])
         state, flags = (_POSTED, 0) if holder is None else (_ACQUIRED, DISPATCHED)
         positions: Iterable[int] = repeat(0, self.count)
         fingerprints: Iterable[int] = [rest_at + len(rest) << 32 for rest in rests]
@@ -235,12 +271,12 @@ class MessageRun:
                 fingerprint,
                 flags,
                 priority,
-                posted_us,
+                time_us,
                 0,
                 position,
             )
-            for sequence, body, fingerprint, position in zip(
-                self.sequences, bodies, fingerprints, positions, strict=True
+            for sequence, body, fingerprint, time_us, position in zip(
+                self.sequences, bodies, fingerprints, times_us, positions, strict=True
             )
         ]
         if self.marked:

@@ -6,8 +6,9 @@ journal has them; a queue that grows deep parks what stands in its middle (`disp
 they are objects again.
 
 **One object.** At any moment a message has one object or none: who knows it by its sequence asks here, and gets the
-object that there is, or the one that is made now. So a message is parked only if nobody else has its object in hand: a
-walk through the queue, a browser, a reader of bodies. Nobody has to say so, because the interpreter counts references.
+object that there is, or the one that is made now, also where it has come into a run since (`dispatching.paging`). So a
+message is parked only if nobody else has its object in hand: a walk through the queue, a browser, a reader of bodies.
+Nobody has to say so, because the interpreter counts references.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from acquit.broker.message import COPY, DISPATCHED, DURABLE, Message, QueueBase
 from acquit.broker.queue import NodeState
 from acquit.ledger.events import ID_REUSED
 from acquit.ledger.live_messages import to_message
-from acquit.ledger.rows import PlainRow, PlainRows
+from acquit.ledger.rows import PlainRow, PlainRows, Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from acquit.ledger.live import LiveMessage
 
@@ -67,12 +68,15 @@ SIZES = Sizes(8_192, 512, 8)
 class Parking:
     """The parked messages of one broker."""
 
-    def __init__(self, live: dict[int, Message], account: ParkingAccount) -> None:
-        """`live`: the messages that have objects, by sequence."""
+    def __init__(
+        self, live: dict[int, Message], account: ParkingAccount, in_run: Callable[[int], Message | None]
+    ) -> None:
+        """`live`: the messages that have objects, by sequence. `in_run` gives the object of one that is in a run."""
         self.sizes: Final = SIZES
         self.rows = PlainRows()
         self._live = live
         self._account = account
+        self._in_run = in_run
         self._queues: dict[int, QueueBase] = {}
         """Queues of messages that are parked, by number."""
         self._counts: dict[int, int] = {}
@@ -122,10 +126,11 @@ class Parking:
         have a body in memory, or have changed."""
         message = self._live.get(sequence)
         if message is None:
-            message = self.message(sequence)
-            if message is not None:
-                self.tidy(2)
-                self._looked_at.append(sequence)
+            message = self._unparked(sequence)
+            if message is None:
+                return self._in_run(sequence)
+            self.tidy(2)
+            self._looked_at.append(sequence)
         return message
 
     def tidy(self, limit: int) -> None:
@@ -141,14 +146,25 @@ class Parking:
 
     def message(self, sequence: int) -> Message | None:
         """Return the object of a live message, made now if it was parked; None where it is not live."""
-        message = self._live.get(sequence)
-        if message is None:
-            row = self.rows.take(sequence)
-            if row is None:
-                return None
-            self._unpark([row])
-            message = self._live[sequence]
-        return message
+        return self._live.get(sequence) or self._unparked(sequence) or self._in_run(sequence)
+
+    def _unparked(self, sequence: int) -> Message | None:
+        """Return the object of a message that was parked, made now; None for others."""
+        row = self.rows.take(sequence)
+        if row is None:
+            return None
+        self._unpark([row])
+        return self._live[sequence]
+
+    def stretch(self, sequences: range, priority: int) -> Stretch | None:
+        """Return what is known of these messages, if all of them are parked, with this priority, and nobody has ever
+        had one; None if not. `PlainRows.beginning` gives such sequences."""
+        return self.rows.stretch(sequences, DURABLE, priority)
+
+    def leave_out(self, queue: QueueBase, sequences: range) -> None:
+        """Let the messages of a `stretch`, of this queue, be parked no more: they are in a run."""
+        self.rows.leave_out(sequences)
+        self._unnote(queue.number, len(sequences))
 
     def objects(self, sequences: Sequence[int]) -> list[Message]:
         """Return the objects of those of these messages, of one queue and in order, that are live: their turn has
@@ -168,10 +184,7 @@ class Parking:
             live[sequence] = Message(
                 sequence, queue, _AVAILABLE, None, fingerprint, flags, priority, posted_us, 0, position
             )
-        self._account.unpark(len(rows))
-        self._counts[number] -= len(rows)
-        if not self._counts[number]:
-            del self._counts[number], self._queues[number]
+        self._unnote(number, len(rows))
 
     def known(self, sequences: Sequence[int]) -> Iterable[Message | None]:
         """Return the objects of these messages; None for each that has none."""
@@ -195,6 +208,12 @@ class Parking:
         """Return a parked message as the ledger sees it; None where none of that sequence is parked."""
         row = self.rows.find(sequence)
         return None if row is None else to_message(row._replace(flags=DURABLE | row.flags & KEPT_FLAGS))
+
+    def _unnote(self, number: int, count: int) -> None:
+        self._account.unpark(count)
+        self._counts[number] -= count
+        if not self._counts[number]:
+            del self._counts[number], self._queues[number]
 
     def _note(self, queue: QueueBase, count: int) -> None:
         self._queues[queue.number] = queue

@@ -19,6 +19,7 @@ from acquit.broker.links.endpoints import Producer
 from acquit.broker.links.parting import held_by
 from acquit.broker.message_run import MessageGroup, MessageRun
 from acquit.broker.transact.coordinator import Control
+from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import AmqpCondition, Error, TransactionalState
 from acquit.protocol.events import (
     ConnectionEnded,
@@ -147,15 +148,20 @@ class PeerEvents:
     def _run_accepted(self, peer: Peer, event: RunAccepted) -> None:
         run = event.run
         contexts = run.contexts
-        if run.state is not None:
+        if run.waits and not run.whole:  # somebody has looked at them since this was said
+            self._states_received(peer, StatesReceived(run.link, run.deliveries, ACCEPTED, False))
+        elif isinstance(run.state, TransactionalState):
             consumer = run.link.context
             if consumer.__class__ is not Consumer or not self._transactions.retire_run(consumer, run):
-                self._states_received(peer, StatesReceived(run.link, run.deliveries(), run.state, True))
-        elif isinstance(contexts, MessageRun):
-            self._settling.run_accepted(contexts)
+                self._states_received(peer, StatesReceived(run.link, run.deliveries, run.state, True))
         else:
-            assert isinstance(contexts, MessageGroup)  # nothing else is sent together
-            self._settling.group_accepted(contexts)
+            if isinstance(contexts, MessageRun):
+                durable = self._settling.run_accepted(contexts)
+            else:
+                assert isinstance(contexts, MessageGroup)  # nothing else is sent together
+                durable = self._settling.group_accepted(contexts)
+            if run.waits:
+                self._settling.answer_run(run, durable=durable)
 
     def _states_received(self, peer: Peer, event: StatesReceived) -> None:
         context = event.link.context

@@ -629,8 +629,7 @@ class Server:
             client = engine.context
             if isinstance(client, PeerSocket):
                 client.pump.touch()
-        if core.memory.wanted:
-            self._submit_reads()
+        self._submit_reads()
         if self._checkpointer.active:
             self._checkpoint(now_us)
         self._committer.kick()

@@ -13,7 +13,7 @@ written anew.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
 from operator import lt, rshift
@@ -42,6 +42,14 @@ class PlainRow(NamedTuple):
     """Actor that has it acquired; 0: nobody."""
     flags: int
     priority: int
+
+
+class Stretch(NamedTuple):
+    """Rows of messages that follow one another, and differ in no more than these."""
+
+    positions: Sequence[int]
+    fingerprints: Sequence[int]
+    times_us: Sequence[int]
 
 
 class RowLot(NamedTuple):
@@ -266,11 +274,40 @@ class PlainRows:
                 [mark & 0xFF for mark in marks],
                 [mark >> 8 for mark in marks],
             )
-            self._count -= len(marks)
-            chunk.delete(place)
-            if chunk.struck == len(chunk.offsets):
-                del self._chunks[number]
+            self._delete(number, chunk, place)
         return taken
+
+    def beginning(self, sequences: Sequence[int]) -> range:
+        """Return the first of these sequences, which are in order, that follow one another and are kept together."""
+        first, count = sequences[0], len(sequences)
+        if sequences[-1] - first >= count:
+            count = bisect_right(range(count), first, key=lambda place: sequences[place] - place)
+        return range(first, min(first + count, (first | _OFFSET) + 1))
+
+    def stretch(self, sequences: range, flags: int, priority: int) -> Stretch | None:
+        """Return what is known of the messages of a `beginning`, if all are here with these flags and this priority,
+        and nobody has acquired one; None if not."""
+        chunk = self._chunks.get(sequences[0] >> _SHIFT, _EMPTY)
+        place = chunk.stretch(_offsets(sequences))
+        if place is None or any(chunk.actors[place]):
+            return None
+        if chunk.marks[place] != array("H", (priority << 8 | flags,)) * len(sequences):
+            return None
+        return Stretch(chunk.positions[place], chunk.fingerprints[place], chunk.times_us[place])
+
+    def leave_out(self, sequences: range) -> None:
+        """Keep the messages of a `stretch` no more."""
+        number = sequences[0] >> _SHIFT
+        chunk = self._chunks[number]
+        place = chunk.stretch(_offsets(sequences))
+        assert place is not None
+        self._delete(number, chunk, place)
+
+    def _delete(self, number: int, chunk: _SequenceChunk, place: slice) -> None:
+        self._count -= place.stop - place.start
+        chunk.delete(place)
+        if chunk.struck == len(chunk.offsets):
+            del self._chunks[number]
 
     def discard(self, sequence: int) -> bool:
         """Keep a message no more; False where it is not here."""
@@ -351,6 +388,11 @@ def _by_chunk(sequences: Sequence[int]) -> Iterator[tuple[int, slice]]:
         begin = end
 
 
+def _offsets(sequences: range) -> array[int]:
+    """Return where the rows of sequences of one chunk are in it."""
+    return array("H", range(sequences[0] & _OFFSET, (sequences[-1] & _OFFSET) + 1))
+
+
 def _lot(
     kind: tuple[int, int, int], sequences: list[int], positions: Sequence[int], fingerprints: Sequence[int]
 ) -> RowLot:
@@ -369,4 +411,4 @@ def _joined(copies: list[tuple[int, array[int], array[int] | None]]) -> Iterator
                     yield base + offset
 
 
-__all__ = ["ROW_BYTES", "PlainRow", "PlainRows", "RowLot"]
+__all__ = ["ROW_BYTES", "PlainRow", "PlainRows", "RowLot", "Stretch"]

@@ -23,29 +23,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count as counting
-from typing import Final, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
+from typing import Final, TypeAlias, TypeGuard
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.connection_base import ConnectionBase, Event
 from acquit.protocol.constants import Outcome
+from acquit.protocol.contexts import Contexts
 from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST
 from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
-    Coordinator,
     Declared,
     DeliveryState,
     Modified,
-    RcvSettleMode,
     Rejected,
     Released,
     Role,
-    SndSettleMode,
-    Source,
-    Target,
     TransactionalState,
 )
 from acquit.protocol.dispositions import FRAME_OVERHEAD, DispositionRuns, encode_state
+from acquit.protocol.link_base import LinkBase
 from acquit.protocol.serial import MASK, distance
 from acquit.protocol.settlement import RECEIVER_STEPS, SENDER_STEPS, Input, Phase, SettlementEffect, Steps, apply
 from acquit.protocol.states import accepts, shortened, transaction_of
@@ -55,6 +52,7 @@ OUTCOME_CLASSES: Final = frozenset((Accepted, Rejected, Released, Modified, Decl
 
 _SETTLED: Final = int(Phase.SETTLED)
 _SETTLE: Final = int(Input.SETTLE)
+_RECV_OUTCOME: Final = int(Input.RECV_OUTCOME)
 _LOSE: Final = int(Input.LOSE)
 _FORGET: Final = int(SettlementEffect.FORGET)
 _NOTIFY: Final = int(SettlementEffect.NOTIFY)
@@ -198,32 +196,15 @@ class ReceivedRun:
         return self._single
 
 
-class Contexts(Protocol):
-    """The application's side of a `SentRun`: what the contexts of its deliveries would be."""
-
-    @property
-    def accepted_cost(self) -> int:
-        """Units of a turn (`costs`) that it takes the application to hear that they are accepted."""
-        ...
-
-    def each(self) -> Sequence[object]:
-        """Return the contexts, as single ones from now on: they are not split any more."""
-        ...
-
-    def split(self, count: int) -> Contexts:
-        """Return the first of them, so many, which are here no more."""
-        ...
-
-    def singly(self) -> Contexts:
-        """Return all of them as what is quickly split into few at a time."""
-        ...
-
-
 class SentRun:
     """Deliveries that were sent on one link one behind the other, with consecutive ids, and wait for their outcome.
-    `state` is the `remote_state` of each."""
+    `state` is the `remote_state` of each.
 
-    __slots__ = ("contexts", "first_id", "link", "phase", "state", "tags")
+    Where the peer has accepted them and `waits` for us to settle: do so with `session.settle_sent`, or take
+    `deliveries`, which are single ones like any others.
+    """
+
+    __slots__ = ("_single", "contexts", "first_id", "heard", "link", "phase", "state", "tags", "waits")
 
     def __init__(self, link: AnyLink, first_id: int, tags: Sequence[bytes], phase: int, contexts: Contexts) -> None:
         self.link = link
@@ -231,19 +212,31 @@ class SentRun:
         self.tags = tags
         self.phase = phase
         self.contexts = contexts
-        self.state: TransactionalState | None = None
+        self.state: DeliveryState | None = None
+        self.waits = False
+        self.heard = False
+        """Set by the application once it wants to hear no more of them: their contexts are None from then on."""
+        self._single: list[Delivery] | None = None
 
+    @property
+    def whole(self) -> bool:
+        """True until somebody has looked at one of them."""
+        return self._single is None
+
+    @property
     def deliveries(self) -> list[Delivery]:
-        """Return the deliveries, as single ones from now on."""
-        link, phase, state, first_id = self.link, self.phase, self.state, self.first_id
-        deliveries = [
-            Delivery(link, first_id + at, tag, 0, b"", phase, context)
-            for at, (tag, context) in enumerate(zip(self.tags, self.contexts.each(), strict=True))
-        ]
-        if state is not None:
-            for delivery in deliveries:
-                delivery.remote_state = state
-        return deliveries
+        """The deliveries, as single ones from now on."""
+        if self._single is None:
+            link, phase, state, first_id = self.link, self.phase, self.state, self.first_id
+            contexts = [None] * len(self.tags) if self.heard else self.contexts.each()
+            self._single = [
+                Delivery(link, first_id + at, tag, 0, b"", phase, context)
+                for at, (tag, context) in enumerate(zip(self.tags, contexts, strict=True))
+            ]
+            if state is not None:
+                for delivery in self._single:
+                    delivery.remote_state = state
+        return self._single
 
     def split(self, count: int) -> SentRun:
         """Return the first of them, so many, which are here no more."""
@@ -256,55 +249,6 @@ class SentRun:
 def is_outcome(state: object) -> TypeGuard[Outcome]:
     """Return True if a state is an outcome, and so final."""
     return state.__class__ in OUTCOME_CLASSES
-
-
-SessionT_co = TypeVar("SessionT_co", bound="SessionDeliveries", covariant=True)
-
-
-class LinkBase(Generic[SessionT_co]):
-    """Half of a link that a delivery, and the map that it is in, know: `endpoint.Link` is the rest of it.
-
-    `role` is ours: Role.SENDER (False) or Role.RECEIVER (True). `source` is as the sending end describes it, `target`
-    as the receiving end does (2.6.3); before the peer's attach, as we asked. The settle modes are as negotiated.
-    `context` is the application's.
-    """
-
-    __slots__ = (
-        "closing",
-        "context",
-        "credit",
-        "handle",
-        "name",
-        "rcv_settle_mode",
-        "session",
-        "snd_settle_mode",
-        "source",
-        "target",
-        "unsettled_count",
-    )
-
-    role: Role
-
-    def __init__(self, session: SessionT_co, name: str, handle: int, context: object) -> None:
-        self.session = session
-        self.name = name
-        self.handle = handle
-        self.context = context
-        self.source: Source | None = None
-        self.target: Target | Coordinator | None = None
-        self.snd_settle_mode = SndSettleMode.MIXED
-        self.rcv_settle_mode = RcvSettleMode.FIRST
-        self.unsettled_count = 0
-        self.credit = 0
-        self.closing = False  # our end is destroyed, or about to be: nothing is said of its deliveries any more
-
-    def is_arriving(self, delivery: Delivery) -> bool:
-        """Return True if the application has not seen this delivery yet."""
-        raise NotImplementedError
-
-    def flow_fields(self) -> tuple[int | None, int, int, bool, bool]:
-        """delivery-count, link-credit, available, drain and echo of a flow that is being written (2.7.4)."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)
@@ -323,9 +267,10 @@ class StatesReceived(Event):
 
 @dataclass(slots=True)
 class RunAccepted(Event):
-    """The peer accepted and settled deliveries of one link that were sent together, and nobody had looked at one of
-    them: a StatesReceived for all. In the transaction that `run.state` names, where it names one. `run.contexts` is
-    what `SendingLink.send_together` was given, or a part of it."""
+    """The peer accepted deliveries of one link that were sent together, and nobody had looked at one of them: a
+    StatesReceived for all. The peer has settled them, or `run.waits` for us to do so. In the transaction that
+    `run.state` names, where it names one. `run.contexts` is what `SendingLink.send_together` was given, or a part of
+    it."""
 
     run: SentRun
 
@@ -352,6 +297,7 @@ class SessionDeliveries:
         "_searches",
         "_sent_count",
         "_sent_runs",
+        "_waiting_runs",
         "channel",
         "connection",
         "keep_order",
@@ -366,7 +312,8 @@ class SessionDeliveries:
         self.unsettled_max = connection.options.unsettled_max
         self._outgoing: dict[int, Delivery] = {}
         self._sent_runs: deque[SentRun] = deque()  # all of them younger than what is in the map
-        self._sent_count = 0  # deliveries in these
+        self._waiting_runs: list[SentRun] = []  # those that wait for us to settle: older than these
+        self._sent_count = 0  # deliveries in both
         self._incoming: dict[int, Delivery] = {}
         self._received_runs: list[ReceivedRun] = []  # likewise
         self.keep_order = False  # dispositions wait that no transfer may overtake
@@ -386,10 +333,20 @@ class SessionDeliveries:
 
     def lay_out_sent(self) -> None:
         """Let what was sent together be single deliveries."""
+        self._lay_out_waiting()
         while self._sent_runs:
-            run = self._sent_runs.popleft()
-            self._sent_count -= len(run.tags)
-            self._outgoing.update(zip(counting(run.first_id), run.deliveries(), strict=False))
+            self._lay_out(self._sent_runs.popleft())
+
+    def _lay_out_waiting(self) -> None:
+        """Let what waits for us to settle be single deliveries."""
+        if self._waiting_runs:
+            runs, self._waiting_runs = self._waiting_runs, []
+            for run in runs:
+                self._lay_out(run)
+
+    def _lay_out(self, run: SentRun) -> None:
+        self._sent_count -= len(run.tags)
+        self._outgoing.update(zip(counting(run.first_id), run.deliveries, strict=False))
 
     @property
     def outgoing_count(self) -> int:
@@ -397,11 +354,17 @@ class SessionDeliveries:
         return len(self._outgoing) + self._sent_count
 
     @property
+    def sent_together(self) -> bool:
+        """True if some of these are no single ones yet."""
+        return self._sent_count > 0
+
+    @property
     def oldest_outgoing(self) -> int | None:
         """Delivery-id of the first of these; None for none."""
         if self._outgoing:
             return next(iter(self._outgoing))
-        return self._sent_runs[0].first_id if self._sent_runs else None
+        runs = self._waiting_runs or self._sent_runs
+        return runs[0].first_id if runs else None
 
     @property
     def incoming(self) -> dict[int, Delivery]:
@@ -446,7 +409,7 @@ class SessionDeliveries:
                         raise LocalProtocolError(f"{delivery!r} is of another session")
                     role = link.role
                     steps, unsettled = (
-                        (RECEIVER_STEPS, self._incoming_singly) if role else (SENDER_STEPS, self.outgoing)
+                        (RECEIVER_STEPS, self._incoming_singly) if role else (SENDER_STEPS, self._outgoing)
                     )
                     ids = None
                 step = steps[delivery.phase][_SETTLE]
@@ -487,6 +450,22 @@ class SessionDeliveries:
         self.mark_dirty()
         return count
 
+    def settle_sent(self, run: SentRun, state: Outcome) -> int:
+        """`settle_all` for deliveries that were sent together, and whose receiver `waits` for that."""
+        if not run.whole:
+            return self.settle_all(run.deliveries, state)
+        encoded = self._encode_state(state)
+        link, count = run.link, len(run.tags)
+        if link.closing or not self.writable:
+            return 0
+        before = self.outgoing_count
+        self._waiting_runs.remove(run)
+        self._sent_count -= count
+        link.unsettled_count -= count
+        self._dispositions.run(Role.SENDER, True, encoded).extend(range(run.first_id, run.first_id + count))
+        self._said(state, before)
+        return count
+
     # -- for links, deliveries and the connection
 
     def keep_received(self, run: ReceivedRun) -> None:
@@ -519,7 +498,7 @@ class SessionDeliveries:
         if state is not None:
             delivery.local_state = state
         if forget:
-            del self.map_of(role)[delivery.delivery_id]
+            del (self.incoming if role else self._outgoing)[delivery.delivery_id]
             link.unsettled_count -= 1
         self._dispositions.run(role, forget, encoded).append(delivery.delivery_id)
         self._said(state, before)
@@ -564,12 +543,14 @@ class SessionDeliveries:
             return
         if state is None and not settled:
             return  # nothing is said
-        if settled and role and self._sent_runs and accepts(state):
+        if role and self._sent_runs and (accepts(state) if settled else state.__class__ is Accepted):
             before = max(0, distance(first, self._sent_runs[0].first_id))
-            heard = self._hear_runs((first + before) & MASK, count - before, state) if before < count else 0
+            begun = (first + before) & MASK
+            heard = self._hear_runs(begun, count - before, state, settled) if before < count else 0
             left = count - before - heard
             if left and heard and self.connection.turn.left <= 0:
-                self.connection.unfinished = partial(self._hear_rest_of_runs, (last - left + 1) & MASK, last, state)
+                rest = (last - left + 1) & MASK
+                self.connection.unfinished = partial(self._hear_rest_of_runs, rest, last, state, settled)
                 left = 0
             if not left:
                 count, last = before, (first + before - 1) & MASK
@@ -616,14 +597,15 @@ class SessionDeliveries:
             behind = partial(self._hear_some, role, ids[heard:], settled, state, behind)
         self.connection.unfinished = behind
 
-    def _hear_rest_of_runs(self, first: int, last: int, state: DeliveryState | None) -> None:
+    def _hear_rest_of_runs(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
         """Likewise of what was sent together, as of a disposition of its own."""
         if self.mapped:
-            self.hear_range(Role.RECEIVER, first, last, True, state)
+            self.hear_range(Role.RECEIVER, first, last, settled, state)
 
-    def _hear_runs(self, first: int, count: int, state: DeliveryState | None) -> int:
-        """The peer has accepted and settled so many, as `state` says: hear of those that were sent together, from the
-        first of them on, of one run and as many as fit in the turn. Returns how many that were."""
+    def _hear_runs(self, first: int, count: int, state: DeliveryState | None, settled: bool) -> int:
+        """The peer has accepted so many, and settled them or waits for us to do so, as `state` says: hear of those that
+        were sent together, from the first of them on, of one run and as many as fit in the turn. Returns how many that
+        were."""
         runs, before, turn = self._sent_runs, self.outgoing_count, self.connection.turn
         heard = 0
         while heard < count and runs and runs[0].first_id == (first + heard) & MASK and (turn.left > 0 or not heard):
@@ -634,8 +616,14 @@ class SessionDeliveries:
                 runs[0].contexts = runs[0].contexts.singly()
             run = runs.popleft() if size == len(runs[0].tags) else runs[0].split(size)
             heard += size
-            self._sent_count -= size
-            run.link.unsettled_count -= size
+            if settled:
+                self._sent_count -= size
+                run.link.unsettled_count -= size
+            else:
+                step = SENDER_STEPS[run.phase][_RECV_OUTCOME]
+                assert step is not None
+                run.phase, run.state, run.waits = step[0], state, True
+                self._waiting_runs.append(run)
             if isinstance(state, TransactionalState):
                 turn.left -= DELIVERY_COST * size
                 run.phase, run.state = _SETTLED, state
@@ -666,10 +654,11 @@ class SessionDeliveries:
 
     def _listed(self, role: Role, first: int, last: int) -> dict[int, Delivery]:
         """The map of what the peer in this role speaks of, if it speaks of none but those from `first` to `last`."""
-        if role and self._sent_runs:
-            run = self._sent_runs[0].first_id
-            if distance(first, run) > 0 and distance(last, run) > 0:
-                return self._outgoing  # without what was sent together after that
+        for runs in (self._waiting_runs, self._sent_runs) if role else ():
+            if runs:
+                if distance(first, runs[0].first_id) > 0 and distance(last, runs[0].first_id) > 0:
+                    return self._outgoing  # without what was sent together after that
+                self._lay_out_waiting()
         return self.outgoing if role else self.incoming
 
     def _missed(self, role: Role, state: DeliveryState | None) -> None:
@@ -783,10 +772,8 @@ def _lose(delivery: Delivery, steps: Steps) -> None:
 
 __all__ = [
     "OUTCOME_CLASSES",
-    "Contexts",
     "Delivery",
     "DeliveryState",
-    "LinkBase",
     "Outcome",
     "ReceivedRun",
     "ResumedDelivery",

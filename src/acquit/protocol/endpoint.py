@@ -33,7 +33,8 @@ from acquit.protocol.definitions import (
     Target,
     Transfer,
 )
-from acquit.protocol.delivery import Delivery, DeliveryState, LinkBase
+from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.link_base import LinkBase
 from acquit.protocol.session_base import Properties, SessionBase
 from acquit.protocol.types import Described
 

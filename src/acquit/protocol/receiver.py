@@ -256,7 +256,7 @@ class ReceivingLink(Link):
         self._tell(add(self.delivery_count, self.credit))
         return count, self.credit, self.available, self.drain, echo
 
-    def is_arriving(self, delivery: Delivery) -> bool:
+    def is_arriving(self, delivery: object) -> bool:
         """Return True if the application has not seen this delivery yet."""
         return self._arriving is not None and self._arriving.delivery is delivery
 

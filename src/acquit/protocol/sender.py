@@ -12,6 +12,7 @@ from typing import Final
 from acquit.errors import LocalProtocolError
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection_base import Event
+from acquit.protocol.contexts import Contexts
 from acquit.protocol.credit import sender_credit
 from acquit.protocol.definitions import (
     AmqpCondition,
@@ -22,7 +23,7 @@ from acquit.protocol.definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.delivery import Contexts, Delivery, DeliveryState, SentRun, is_outcome
+from acquit.protocol.delivery import Delivery, DeliveryState, SentRun, is_outcome
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
 from acquit.protocol.serial import MASK, add
 from acquit.protocol.session_base import SessionBase

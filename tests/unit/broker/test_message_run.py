@@ -193,23 +193,23 @@ def test_one_is_found_by_its_sequence_while_the_run_waits() -> None:
     world = World()
     _, _, run = posted(world, 5)
     sequence = run.sequences[2]
-    message = world.core.life.look(sequence)
+    message = world.core.life.parking.look(sequence)
     assert message is not None
     assert message is run.each()[2]
-    assert world.core.life.look(run.sequences[-1] + 1) is None
+    assert world.core.life.parking.look(run.sequences[-1] + 1) is None
     world.check()
 
 
 def test_one_is_found_by_its_sequence_while_the_run_is_held() -> None:
     world = World()
     client, link, run = held(world, 5)
-    message = world.core.life.look(run.sequences[2])
+    message = world.core.life.parking.look(run.sequences[2])
     assert message is not None
     assert message.holder is run.holder
     link.session.settle_all(client.held(link)[:3], ACCEPTED)
     world.settle()
-    assert world.core.life.look(run.sequences[2]) is None
-    assert world.core.life.look(run.sequences[3]) is not None
+    assert world.core.life.parking.look(run.sequences[2]) is None
+    assert world.core.life.parking.look(run.sequences[3]) is not None
     world.check_journal()
 
 
@@ -380,8 +380,17 @@ def test_where_memory_is_short_they_are_single(monkeypatch: pytest.MonkeyPatch, 
     receiver = receiving.receiver("q", credit=9)
     world.settle()
     assert len(receiving.held(receiver)) == 6
-    assert not world.core.life._runs
-    assert run.laid_out is not None
+    assert run.laid_out is not None if from_ == "posted" else not run.in_memory
+    assert not any(run.in_memory for run in world.core.life._runs.values()), (
+        "a consumer holds them, in the journal alone"
+    )
+    assert world.core.queues.by_name["q"].memory_bytes == 0
+    receiving.lose()
+    monkeypatch.undo()
+    again = world.client("again")
+    receiver = again.receiver("q", credit=9)
+    world.settle()
+    assert sorted(map(str, again.bodies(receiver))) == [*(f"m{at}" for at in (0, 0, 1, 2, 3, 4))]
 
 
 @pytest.mark.pure

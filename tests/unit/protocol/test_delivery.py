@@ -12,6 +12,7 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, UNBOUNDED
 from acquit.protocol.definitions import Detach, Disposition, RcvSettleMode, Role, TransactionalState, Transfer
+from acquit.protocol.delivery import SentRun
 from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, StatesReceived
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
@@ -225,7 +226,8 @@ def accept(peer: Peer, first: int, last: int | None = None, **fields: Any) -> li
     for event in peer.say(said):
         if isinstance(event, RunAccepted):
             assert isinstance(event.run.contexts, Letters)
-            assert event.run.state == (said.state if isinstance(said.state, TransactionalState) else None)
+            told = event.run.waits or isinstance(said.state, TransactionalState)
+            assert event.run.state == (said.state if told else None)
             heard.append((RunAccepted, event.run.contexts.letters))
         elif isinstance(event, StatesReceived):
             heard.append((StatesReceived, "".join(str(one.context) for one in event.deliveries)))
@@ -261,7 +263,7 @@ def test_what_is_accepted_in_a_transaction_is_heard_of_together() -> None:
     said = Disposition(Role.RECEIVER, FIRST + 1, FIRST + 3, settled=True, state=state)
     run = only(peer.say(said), RunAccepted).run
     assert (run.link, run.state, link.unsettled_count) == (link, state, 3)
-    assert [(one.context, one.delivery_id, one.tag, one.settled, one.remote_state) for one in run.deliveries()] == [
+    assert [(one.context, one.delivery_id, one.tag, one.settled, one.remote_state) for one in run.deliveries] == [
         (letter, FIRST + 1 + at, tag(ord(letter)), True, state) for at, letter in enumerate("abc")
     ]
     assert UNBOUNDED - peer.engine.turn.left >= FRAME_COSTS[Disposition] + 3 * DELIVERY_COST, "as of single ones"
@@ -304,6 +306,87 @@ def test_what_is_said_of_some_in_the_middle_is_heard_of_those(say: Callable[[Pee
     peer, link = sent()
     assert say(peer) == [(StatesReceived, "bc")]
     assert [one.context for one in link.unsettled() if one.remote_state is None] == ["first", "a", "d", "e"]
+
+
+# -- accepted, and the peer waits for us to settle
+
+
+def said_of(peer: Peer, first: int, last: int) -> SentRun:
+    """The run that the peer accepts, without settling it."""
+    run = only(peer.say(Disposition(Role.RECEIVER, first, last, state=ACCEPTED)), RunAccepted).run
+    assert run.waits and run.whole
+    return run
+
+
+def test_what_waits_for_us_is_settled_together() -> None:
+    peer, link = sent("abcde", unsettled_max=6)
+    run = said_of(peer, FIRST + 1, FIRST + 5)
+    assert isinstance(run.contexts, Letters) and run.contexts.letters == "abcde"
+    assert (link.unsettled_count, link.session.outgoing_count, link.room) == (6, 6, 0), "nothing is settled yet"
+    assert link.session.settle_sent(run, ACCEPTED) == 5
+    assert (link.unsettled_count, link.session.outgoing_count, link.room) == (1, 1, 5)
+    said = peer.hear_only(Disposition)
+    assert (said.role, said.first, said.last) == (Role.SENDER, FIRST + 1, FIRST + 5)
+    assert (said.settled, said.state) == (True, ACCEPTED)
+    assert [one.context for one in link.unsettled()] == ["first"]
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_who_looks_at_what_waits_for_us_finds_single_ones(heard: bool) -> None:
+    peer, link = sent()
+    together(link, "fg")
+    run = said_of(peer, FIRST + 1, FIRST + 5)
+    if heard:
+        run.heard = True
+    found = link.unsettled()
+    assert [one.delivery_id for one in found] == list(range(FIRST, FIRST + 8)), "in order"
+    assert [one.context for one in found] == ["first", *([None] * 5 if heard else "abcde"), *"fg"]
+    assert [one.remote_state for one in found] == [None, *[ACCEPTED] * 5, None, None]
+    assert not run.whole and run.deliveries == found[1:6]
+    assert link.session.settle_sent(run, ACCEPTED) == 5
+    assert [one.context for one in link.unsettled()] == ["first", *"fg"]
+    assert all(one.settled for one in run.deliveries)
+
+
+def test_what_waits_for_us_stays_together_while_others_are_settled() -> None:
+    peer, link = sent()
+    together(link, "fg")
+    runs = [said_of(peer, FIRST + 1, FIRST + 5), said_of(peer, FIRST + 6, FIRST + 7)]
+    assert accept(peer, FIRST) == [(StatesReceived, "first")]
+    assert link.session.oldest_outgoing == FIRST + 1
+    assert [link.session.settle_sent(run, ACCEPTED) for run in reversed(runs)] == [2, 5]
+    assert (link.unsettled_count, link.session.oldest_outgoing) == (0, None)
+
+
+def test_one_disposition_is_heard_of_single_ones_and_of_runs_that_wait_for_us() -> None:
+    peer, link = sent()
+    heard = accept(peer, FIRST, FIRST + 5, settled=None)
+    assert sorted(heard, key=str) == [(RunAccepted, "abcde"), (StatesReceived, "first")]
+    assert link.session.sent_together
+
+
+def test_what_the_peer_settles_meanwhile_is_not_settled_twice() -> None:
+    peer, link = sent()
+    run = said_of(peer, FIRST + 1, FIRST + 5)
+    assert accept(peer, FIRST + 2, FIRST + 3) == [(StatesReceived, "bc")]
+    assert link.session.settle_sent(run, ACCEPTED) == 3
+    assert link.unsettled_count == 1
+
+
+def test_what_waits_for_us_is_lost_with_its_link() -> None:
+    peer, link = sent()
+    run = said_of(peer, FIRST + 1, FIRST + 5)
+    peer.say(Detach(0, closed=True))
+    assert link.session.settle_sent(run, ACCEPTED) == 0
+    assert link.session.outgoing_count == 0
+
+
+def test_a_part_waits_for_us_and_the_rest_stays_together() -> None:
+    peer, link = sent()
+    run = said_of(peer, FIRST + 1, FIRST + 2)
+    assert accept(peer, FIRST + 3, FIRST + 5) == [(RunAccepted, "cde")]
+    assert (link.unsettled_count, link.session.outgoing_count) == (3, 3)
+    assert link.session.settle_sent(run, ACCEPTED) == 2
 
 
 def test_who_looks_finds_single_ones_in_order() -> None:

@@ -284,7 +284,7 @@ class Administration:
     def read_message(self, queue: str, sequence: int, bytes_max: int) -> Later[MessagePage[dict[Value, Value]]]:
         """Return one message of the queue in full, whoever has it (`examining.in_full`); an empty page where it is not
         there."""
-        scribe, known = self._scribe, self._life.look(sequence)
+        scribe, known = self._scribe, self._life.parking.look(sequence)
         examination = Examination(
             self._life,
             self._queues.by_name[queue],

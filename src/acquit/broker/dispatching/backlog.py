@@ -8,13 +8,14 @@ a step each, and returning the logarithm of how many have returned.
 A lane that is *deep* has more behind the deque: *blocks* of messages, which are parked where that can be done
 (`broker.parking`), and the *tail*, where those that come wait until they are a block::
 
-    line: objects ── blocks: sequences of parked messages, or objects ── tail: objects ◀── posted
+    line: objects ── front: runs ── blocks: sequences of parked messages, or objects ── tail: objects ◀── posted
 
-As the line runs out, the next block comes to its end; as the blocks have run out, the tail.
+As the line runs out, the next block comes to its end; as the blocks have run out, the tail. Or the next block is read
+back as a run (`dispatching.paging`): then it stands in front of the other blocks.
 
 What is posted in a run (`broker.message_run`) is behind all of that, in the lane's *parts*: each is a run or, where
-others were posted behind runs, a list. They come to the line one by one, as far as somebody wants single messages; who
-looks at all that waits lays out each run where it stands, as its turn comes.
+others were posted behind runs, a list. So is what stands in front. They come to the line one by one, as far as somebody
+wants single messages; who looks at all that waits lays out each run where it stands, as its turn comes.
 
 Messages that expired or were purged stay where they are and are passed over when their turn comes (their state is no
 longer AVAILABLE, or nothing is known of them any more); when there are more of them than of the others, the lane is
@@ -28,8 +29,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nsmallest
-from itertools import chain, islice
-from typing import TYPE_CHECKING, TypeVar
+from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
 from acquit.broker.message import Message
@@ -44,6 +45,8 @@ _AVAILABLE = NodeState.AVAILABLE
 _SWEEP_MIN = 1_000
 _PORTION = 5_000
 _MORE_BLOCKS = 16
+_RUNS_AHEAD: Final = 2
+"""Runs that stand in front of what is parked: one is handed out while the other is read."""
 _TIDIED = 2_000
 _LIST_MAX = 1_024
 """Messages of a list behind runs beyond which these runs, and then the list, come to the lane, to be parked there."""
@@ -52,13 +55,15 @@ _LIST_MAX = 1_024
 class _Lane:
     """The messages of one priority: the line as it was posted, what is behind it, and a heap of those that returned."""
 
-    __slots__ = ("blocks", "deep", "line", "parked_up_to", "parts", "priority", "returned", "tail")
+    __slots__ = ("blocks", "deep", "front", "line", "parked_up_to", "parts", "priority", "returned", "tail")
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
         self.line: deque[Message] = deque()
         self.deep = False
         """True if what is posted goes to the tail."""
+        self.front: deque[MessageRun | list[Message]] = deque()
+        """Blocks that are runs, or were, in order."""
         self.blocks: deque[array[int] | list[Message]] = deque()
         self.tail: list[Message] = []
         self.parked_up_to = 0
@@ -74,7 +79,16 @@ class _Lane:
             return self.tail[-1].sequence
         if self.blocks:
             return _last(self.blocks[-1])
+        if self.front:
+            return _last_of(self.front[-1])
         return self.line[-1].sequence if self.line else 0
+
+    @property
+    def runs(self) -> deque[MessageRun | list[Message]]:
+        """The runs that come when the line has run out: those of its blocks, or its parts."""
+        if self.deep and not (self.front or self.blocks or self.tail):
+            self.deep = False
+        return self.front if self.deep else self.parts
 
 
 def _sequence(message: Message) -> int:
@@ -153,7 +167,7 @@ class Backlog:
         """The run whose messages are the next; it stays where it is. None where something may be before it. One to
         which somebody may come is laid out in its place, so that he finds what was taken of it, and comes back."""
         lane = self._lane_of_run()
-        run = None if lane is None else _run_in(lane.parts[0])
+        run = None if lane is None else _run_in(lane.runs[0])
         if run is None or not run.walked:
             return run
         run.each()
@@ -163,39 +177,82 @@ class Backlog:
         """The first of `next_run`, at most `limit`, no longer counted; they are the caller's now."""
         lane = self._lane_of_run()
         assert lane is not None
-        run = _run_in(lane.parts[0])
+        run = _run_in(lane.runs[0])
         assert run is not None
         if lane.returned:
             limit = min(limit, bisect_right(run.sequences, lane.returned[0][0]))
         if run.count > limit:
             run = run.split(limit)
         else:
-            lane.parts.popleft()
+            lane.runs.popleft()
         self.count -= run.count
         return run
+
+    def next_block(self) -> array[int] | None:
+        """The block of parked messages that is the next, but for a run in front of it; None where something else is."""
+        for lane in self._lanes:
+            if lane.line:
+                return None
+            self._pass_returned(lane)
+            if lane.returned:
+                return None
+            if lane.deep and (lane.front or lane.blocks):
+                block = lane.blocks[0] if lane.blocks and len(lane.front) < _RUNS_AHEAD else None
+                return block if isinstance(block, array) else None
+            if lane.tail or lane.parts:
+                return None
+        return None
+
+    def priority_of(self, block: array[int]) -> int | None:
+        """Return the priority of the messages of a block; None where it is not the first of its lane any more."""
+        for lane in self._lanes:
+            if lane.blocks and lane.blocks[0] is block:
+                return lane.priority
+        return None
+
+    def replace(self, block: array[int], count: int, messages: MessageRun | list[Message]) -> None:
+        """Let these messages stand for the first `count` of a block, which is the first of its lane: they are those of
+        them that are live, and not parked any more."""
+        lane = next(lane for lane in self._lanes if lane.blocks and lane.blocks[0] is block)
+        lane.blocks.popleft()
+        if count < len(block):
+            lane.blocks.appendleft(block[count:])
+        if isinstance(messages, list):
+            self._absent -= count - len(messages)
+        if messages:
+            lane.front.append(messages)
+
+    @property
+    def deep(self) -> bool:
+        """True if some of it may be parked."""
+        return any(lane.deep for lane in self._lanes)
 
     def lay_out(self) -> None:
         """Let all that came in runs be single messages."""
         for lane in self._lanes:
-            for part in lane.parts:
+            for part in chain(lane.front, lane.parts):
                 _singles(part)
 
     def _lane_of_run(self) -> _Lane | None:
         """Return the first lane that is not empty, if the next in it stands in a part."""
         for lane in self._lanes:
-            if lane.line or lane.deep:
+            if lane.line:
+                return None
+            runs = lane.runs
+            if lane.deep and not runs:
                 return None
             self._pass_returned(lane)
             if lane.returned and self._returned_first(lane):
                 return None
-            if lane.parts:
+            if runs:
                 return lane
         return None
 
     @staticmethod
     def _returned_first(lane: _Lane) -> bool:
-        """Return whether what has returned is before all that stands in parts."""
-        return not lane.parts or lane.returned[0][0] < _first_of(lane.parts[0])
+        """Return whether what has returned is before the runs that come next."""
+        runs = lane.runs
+        return not runs or lane.returned[0][0] < _first_of(runs[0])
 
     def _put_behind(self, lane: _Lane, messages: list[Message]) -> None:
         """Put messages behind all parts. As many of them gather there as are not worth a look, the parts before them
@@ -236,24 +293,26 @@ class Backlog:
 
     def take(self, limit: int) -> list[Message]:
         """The next messages, at most `limit`, no longer counted; they are the caller's now. They are fewer only where a
-        run comes behind them, or they are of one. None if there are none."""
+        run comes behind them, or a block, which may become one, or they are of one. None if there are none."""
         if self.next_run() is not None:
             return self.take_run(limit).each()
         taken: list[Message] = []
         for lane in self._lanes:
             line, returned = lane.line, lane.returned
-            while len(taken) < limit and (line or self._refill(lane, runs=False) or returned):
+            while len(taken) < limit and (line or not (taken and _parked_next(lane))):
+                if not line:
+                    self._refill(lane, runs=False)
                 if returned and (returned[0][0] < line[0].sequence if line else self._returned_first(lane)):
                     message = heappop(returned)[1]
                 elif line:
                     message = line.popleft()
                 else:
-                    break  # a run is the next
+                    break  # a run is the next, or nothing
                 if message.state is _AVAILABLE:
                     taken.append(message)
                 else:
                     self._absent -= 1
-            if len(taken) == limit or lane.parts:
+            if len(taken) == limit or lane.front or lane.blocks or lane.parts:
                 break
         self.count -= len(taken)
         return taken or (self.take(limit) if self.count else taken)  # what stood before a run had left
@@ -330,22 +389,18 @@ class Backlog:
 
     def _head_of(self, lane: _Lane) -> tuple[int, int] | None:
         """Return sequence and time of the first message of a lane that was posted and waits."""
-        for messages in chain((lane.line,), lane.blocks, (lane.tail,)):
+        for messages in chain((lane.line,), lane.front, lane.blocks, (lane.tail,), lane.parts):
             if isinstance(messages, array):
                 assert self._parking is not None
                 for sequence in messages:
                     if self._parking.waits(sequence):
                         return sequence, self._parking.posted_us(sequence)
+            elif isinstance(messages, MessageRun) and messages.laid_out is None:
+                return messages.sequences[0], messages.posted_us
             else:
-                for message in messages:
+                for message in messages.each() if isinstance(messages, MessageRun) else messages:
                     if message.state is _AVAILABLE:
                         return message.sequence, message.posted_us
-        for part in lane.parts:
-            if isinstance(part, MessageRun) and part.laid_out is None:
-                return part.sequences[0], part.posted_us
-            for message in _singles(part):
-                if message.state is _AVAILABLE:
-                    return message.sequence, message.posted_us
         return None
 
     def left(self) -> None:
@@ -364,19 +419,28 @@ class Backlog:
         return islice((message for message in waiting if message.state is _AVAILABLE), limit)
 
     def coming(self, limit: int) -> Iterator[Message]:
-        """`next_messages` whose turn is near: those that are parked come to the line, and are objects from now on."""
-        left = limit
+        """Return those of `next_messages` whose turn is near: up to the next block, which may become a run. If nothing
+        is before that, its messages come to the line, and are objects from now on."""
         for lane in self._lanes:
-            if left > 0:
-                self._refill(lane, left)
-                left -= len(lane.line)
-        return self.next_messages(limit)
+            if self._refill(lane) or lane.returned:
+                before = lane.line[-1].sequence if lane.line and (lane.deep or lane.parts) else BEYOND
+                waiting = (pair for pair in lane.returned if pair[0] < before and pair[1].state is _AVAILABLE)
+                returned = nsmallest(limit, waiting)
+                near = _merged((message for _, message in returned), lane.line)
+                return islice((message for message in near if message.state is _AVAILABLE), limit)
+        return iter(())
 
     def objects(self) -> Iterator[Message | None]:
         """Return those that are not parked, nor volatile in runs, in order but for what returned, and None in the place
         of each that is parked. Nothing may be added meanwhile."""
         for lane in self._lanes:
             yield from lane.line
+            for part in lane.front:
+                run = _run_in(part)
+                if run is None:
+                    yield from _singles(part)
+                else:
+                    yield from repeat(None, run.count)
             for block in lane.blocks:
                 if isinstance(block, list):
                     yield from block
@@ -396,26 +460,31 @@ class Backlog:
         `chosen` by its sequence. What has left meanwhile is among it, unless it was parked. To begin costs no more than
         a copy of the places: runs are laid out as their turn comes."""
         for lane in self._lanes:
-            for part in lane.parts:
+            for part in chain(lane.front, lane.parts):
                 if isinstance(part, MessageRun):
                     part.walked = True
         copies = [
             (
                 lane.line.copy(),
+                _copied(lane.front),
                 deque(map(_in_hand, lane.blocks)),
                 lane.tail.copy(),
-                deque(part.copy() if isinstance(part, list) else part for part in lane.parts),
+                _copied(lane.parts),
                 lane.returned.copy(),
             )
             for lane in self._lanes
         ]
         return (
             message
-            for line, blocks, tail, parts, returned in copies
+            for line, front, blocks, tail, parts, returned in copies
             for message in _merged(
                 _popped(returned),
                 chain(
-                    _emptied(line), self._unparked(_emptied(blocks), chosen), tail, _waiting_in(_emptied(parts), chosen)
+                    _emptied(line),
+                    _waiting_in(_emptied(front), chosen),
+                    self._unparked(_emptied(blocks), chosen),
+                    tail,
+                    _waiting_in(_emptied(parts), chosen),
                 ),
             )
             if chosen is None or chosen(message.sequence)
@@ -427,6 +496,7 @@ class Backlog:
         for lane in list(self._lanes):
             behind = chain(
                 islice(lane.line, bisect_right(lane.line, sequence, key=_sequence), None),
+                chain.from_iterable(_singles(part) for part in list(lane.front) if _last_of(part) > sequence),
                 self._unparked(block for block in lane.blocks if _last(block) > sequence),
                 lane.tail,
                 chain.from_iterable(_singles(part) for part in list(lane.parts) if _last_of(part) > sequence),
@@ -469,7 +539,11 @@ class Backlog:
         """The line has run out: let the next ones come to it, so that there are so many; without `runs` none of a run.
         False where there are none."""
         while lane.deep and len(lane.line) < least:
-            if lane.blocks:
+            if lane.front:
+                if not runs and _run_in(lane.front[0]) is not None:
+                    break
+                lane.line.extend(_singles(lane.front.popleft()))
+            elif lane.blocks:
                 block = lane.blocks.popleft()
                 if isinstance(block, list):
                     lane.line.extend(block)
@@ -482,7 +556,7 @@ class Backlog:
                 lane.line.extend(lane.tail)
                 lane.tail.clear()
                 lane.deep = False
-        while lane.parts and len(lane.line) < least and (runs or _run_in(lane.parts[0]) is None):
+        while not lane.deep and lane.parts and len(lane.line) < least and (runs or _run_in(lane.parts[0]) is None):
             lane.line.extend(_singles(lane.parts.popleft()))
         return bool(lane.line)
 
@@ -503,7 +577,8 @@ class Backlog:
     def _in_order(self, lane: _Lane, limit: int | None) -> Iterator[Message]:
         posted: Iterable[Message] = lane.line
         if lane.deep:
-            posted = chain(lane.line, self._unparked(lane.blocks), lane.tail)
+            front = chain.from_iterable(map(_singles, list(lane.front)))
+            posted = chain(lane.line, front, self._unparked(lane.blocks), lane.tail)
         posted = chain(posted, chain.from_iterable(map(_singles, list(lane.parts))))
         if not lane.returned:
             return iter(posted)
@@ -521,9 +596,8 @@ class Backlog:
             while lane.blocks and not self._has_waiting(lane.blocks[0]):
                 self._absent -= len(lane.blocks.popleft())
             lane.tail = _waiting(lane.tail)
-            parts = (_run_in(part) or _waiting(_singles(part)) for part in lane.parts)
-            lane.parts = deque(part for part in parts if part)
-            lane.deep = bool(lane.blocks or lane.tail)
+            lane.front, lane.parts = _swept(lane.front), _swept(lane.parts)
+            lane.deep = bool(lane.front or lane.blocks or lane.tail)
             lane.returned = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
             heapify(lane.returned)
             after += _objects(lane)
@@ -549,11 +623,27 @@ class Backlog:
         return lanes[-1]
 
 
+def _parked_next(lane: _Lane) -> bool:
+    """Return whether a block of parked messages stands behind the line."""
+    return bool(not lane.front and lane.blocks) and isinstance(lane.blocks[0], array)
+
+
 def _objects(lane: _Lane) -> int:
     """Count the messages of a lane that are not parked."""
     posted = len(lane.line) + len(lane.tail) + len(lane.returned)
     posted += sum(len(block) for block in lane.blocks if isinstance(block, list))
-    return posted + sum(len(_singles(part)) for part in lane.parts if _run_in(part) is None)
+    return posted + sum(len(_singles(part)) for part in chain(lane.front, lane.parts) if _run_in(part) is None)
+
+
+def _swept(parts: Iterable[MessageRun | list[Message]]) -> deque[MessageRun | list[Message]]:
+    """Return parts without the messages that wait no more."""
+    swept = (_run_in(part) or _waiting(_singles(part)) for part in parts)
+    return deque(part for part in swept if part)
+
+
+def _copied(parts: Iterable[MessageRun | list[Message]]) -> deque[MessageRun | list[Message]]:
+    """Return parts as they are now, whatever becomes of the lists among them."""
+    return deque(part.copy() if isinstance(part, list) else part for part in parts)
 
 
 def _waiting_in(parts: Iterable[MessageRun | list[Message]], chosen: Callable[[int], bool] | None) -> Iterator[Message]:

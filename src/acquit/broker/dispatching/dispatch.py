@@ -21,6 +21,7 @@ from acquit.broker.dispatching.aside import rank
 from acquit.broker.dispatching.choosing import Choosing, barrier_of
 from acquit.broker.dispatching.consumers import held_back
 from acquit.broker.dispatching.groups import Groups
+from acquit.broker.dispatching.paging import Paging
 from acquit.broker.dispatching.passes import SHARE_MAX
 from acquit.broker.dispatching.sending import Sending
 from acquit.broker.dispatching.succession import notice_size
@@ -59,6 +60,7 @@ class Dispatch:
         self._scribe = life.scribe
         self._memory = life.memory
         self._sending = Sending(life, locks)
+        self._paging = Paging(life)
         self._denials = denials
         self._choosing = Choosing(life, expiry, self._sending, denials)
         self.sending = self._sending
@@ -170,6 +172,8 @@ class Dispatch:
         """Hand the next messages to one consumer; how many. It may have more small ones that came together where it is
         `alone`: nobody else waits for them."""
         backlog = queue.backlog
+        if backlog.deep and self._sending.may_take_runs(consumer) and self._paging.waits(queue):
+            return 0
         run = backlog.next_run()
         if run is not None and run.grouped:
             queue.groups = Groups()

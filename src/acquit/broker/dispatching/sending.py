@@ -43,7 +43,7 @@ _TAG_MASK: Final = tags.MASK
 _TOLD_FLAGS: Final = DURABLE | DISPATCHED | TOLD_DURABLE
 _TAG_BYTES: Final = 4
 _GROUP: Final = 2
-"""Messages that are sent as a group, at the least."""
+"""Messages that are sent as a group, at the least; one is, where others were: they would be laid out before it."""
 ADDED_BYTES_MAX: Final = 128
 """Octets of our header and our annotations, at most."""
 _HEADERS_MAX: Final = 4_096
@@ -158,7 +158,7 @@ class Sending:
 
     def _send_group(self, consumer: Consumer, messages: Sequence[Message]) -> bool:
         """Send several together. False, and nothing is sent, where a closer look at one of them is needed."""
-        if len(messages) < _GROUP:
+        if len(messages) < _GROUP and not consumer.link.session.sent_together:
             return False
         headers = self._headers
         heads: list[bytes] = []
@@ -184,14 +184,16 @@ class Sending:
         consumer.peer.unwritten_bytes += count * head_bytes + sum(sizes)
         return True
 
+    @staticmethod
+    def may_take_runs(consumer: Consumer) -> bool:
+        """Return True if messages may be sent to a consumer together: nothing is done with one of them before."""
+        queue = consumer.queue
+        return not (consumer.presettled or consumer.resumable is not None or queue.policy.lock_duration_ms)
+
     def takes_run(self, consumer: Consumer, run: MessageRun, count: int) -> bool:
         """Return True if so many of the next messages, which came together, can be sent to a consumer together."""
-        return (
-            not consumer.presettled
-            and consumer.resumable is None
-            and not consumer.queue.policy.lock_duration_ms
-            and (run.recorded is None or not self._memory.crowded(consumer.queue))
-            and consumer.link.may_send_together(count, _TAG_BYTES, run.size_max + ADDED_BYTES_MAX)
+        return self.may_take_runs(consumer) and consumer.link.may_send_together(
+            count, _TAG_BYTES, run.size_max + ADDED_BYTES_MAX
         )
 
     def hand_run(self, queue: Queue, consumer: Consumer, run: MessageRun) -> int:
@@ -212,6 +214,8 @@ class Sending:
             self._scribe.volatile_events(_ACQUIRED, queue, count)
         else:
             self._scribe.run_events(_ACQUIRED, run, self._scribe.actor_number(consumer))
+            if self._memory.crowded(queue):
+                self._memory.drop_run(run)
         self._life.touch(consumer.link.session.connection)
         return count
 

@@ -44,7 +44,7 @@ from acquit.protocol.sections import (
 from acquit.protocol.sender import Heads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _UINT32: Final = Struct(">I").unpack_from
 _INT64: Final = Struct(">q").pack
@@ -315,19 +315,24 @@ class Template:
         """`Posting.body` of a message that fits."""
         return self._pack(self.head, sequence, BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
 
-    def bodies(self, rests: Sequence[bytes], sequences: Sequence[int], posted_ms: int) -> list[bytes]:
+    def bodies(self, rests: Sequence[bytes], sequences: Sequence[int], times_ms: Iterable[int]) -> list[bytes]:
         """Return `body` of each of the messages with these `rests`."""
         pack, head = self._pack, self.head
         return [
             pack(head, sequence, BEFORE_POSTED_AT, posted_ms) + rest
-            for rest, sequence in zip(rests, sequences, strict=True)
+            for rest, sequence, posted_ms in zip(rests, sequences, times_ms, strict=True)
         ]
 
-    def heads(self, sequences: Sequence[int], posted_ms: int) -> Heads:
-        """Return what is transferred of messages with these sequences, to their first consumers, before the octets from
-        `rest_at` on."""
-        before, behind = self._transferred, BEFORE_POSTED_AT + _INT64(posted_ms)
-        return Heads(self._layout, (repeat(before), sequences, repeat(behind)), len(before) + 8 + len(behind))
+    def heads(self, sequences: Sequence[int], posted_ms: int | Sequence[int]) -> Heads:
+        """Return what is transferred of messages with these sequences, which were posted at one time or at these, to
+        their first consumers, before the octets from `rest_at` on."""
+        before = self._transferred
+        behind: Iterable[bytes]
+        if isinstance(posted_ms, int):
+            behind = repeat(BEFORE_POSTED_AT + _INT64(posted_ms))
+        else:
+            behind = [BEFORE_POSTED_AT + _INT64(time_ms) for time_ms in posted_ms]
+        return Heads(self._layout, (repeat(before), sequences, behind), len(before) + 8 + len(BEFORE_POSTED_AT) + 8)
 
 
 def learn_template(posting: Posting) -> Template | None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from acquit.broker.links.terminus import SourceTerminus
     from acquit.broker.message_run import MessageGroup, MessageRun
     from acquit.broker.outcomes.letters import Letters
-    from acquit.protocol.delivery import Delivery, DeliveryState
+    from acquit.protocol.delivery import Delivery, DeliveryState, SentRun
 
 _ACQUIRED = NodeState.ACQUIRED
 _ACCEPT: Final = step(NodeState.ACQUIRED, NodeEvent.ACCEPT)
@@ -125,16 +125,17 @@ class Settling:
             locks.renew(deliveries, self._scribe.time_us // 1000)
         self._may_have_more(consumer)
 
-    def run_accepted(self, run: MessageRun) -> None:
-        """*Accepted*, of all messages of a run, whose receiver has settled them."""
+    def run_accepted(self, run: MessageRun) -> bool:
+        """*Accepted*, of all messages of a run. True if one of them is durable."""
         consumer, queue, count = run.holder, run.queue, run.count
         assert isinstance(consumer, Consumer)  # nobody else holds runs
         if run.laid_out is not None:  # by somebody who looked at them since this was said
-            self._accept_held(consumer, [message for message in run.laid_out if message.holder is consumer])
+            held = [message for message in run.laid_out if message.holder is consumer]
+            durable = self._accept_held(consumer, held)
             self._may_have_more(consumer)
-            return
+            return durable
+        self._memory.leave_run(run)
         run.end()
-        self._memory.leave_all(queue, count, count, run.payload_bytes + count * OVERHEAD_BYTES)
         self._count_accepted(consumer, count, run.payload_bytes)
         if run.recorded is None:
             self._scribe.volatile_events(_ACCEPTED, queue, count)
@@ -142,13 +143,28 @@ class Settling:
             self._life.run_left(run, run.recorded)
             self._scribe.run_events(_ACCEPTED, run, self._scribe.actor_number(consumer))
         self._may_have_more(consumer)
+        return run.recorded is not None
 
-    def group_accepted(self, group: MessageGroup) -> None:
-        """*Accepted*, of all messages of a group, whose receiver has settled them."""
+    def group_accepted(self, group: MessageGroup) -> bool:
+        """*Accepted*, of all messages of a group. True if one of them is durable."""
         consumer = group.consumer
         assert isinstance(consumer, Consumer)  # nobody else is given groups
-        self._accept_held(consumer, group.messages)
+        durable = self._accept_held(consumer, group.messages)
         self._may_have_more(consumer)
+        return durable
+
+    def answer_run(self, run: SentRun, *, durable: bool) -> None:
+        """Settle deliveries that were accepted together, whose receiver waits for that."""
+        run.heard = True  # their messages are nobody's any more
+        if durable:
+            self._scribe.once_durable(self._settle_run, run)
+        else:
+            self._settle_run(run)
+
+    def _settle_run(self, run: SentRun) -> None:
+        session = run.link.session
+        session.settle_sent(run, ACCEPTED)
+        self._life.touch(session.connection)
 
     def _may_have_more(self, consumer: Consumer) -> None:
         """Let a consumer that has settled something have more, where the policy limits what it holds."""

@@ -350,7 +350,9 @@ class Transactions:
         """*Accepted* in a transaction, and settled, of messages that were sent together. False where they must be
         looked at one by one, as durable ones must: nothing is changed then."""
         messages, state = sent.contexts, sent.state
-        if not isinstance(messages, MessageRun) or messages.recorded is not None or state is None:
+        if not isinstance(messages, MessageRun) or messages.recorded is not None:
+            return False
+        if not isinstance(state, TransactionalState):
             return False
         try:
             transaction = self.find(consumer.peer, state.txn_id)
@@ -578,7 +580,7 @@ class Transactions:
     def _lay_out(self, transaction: Transaction) -> None:
         """Hold the outcomes of runs as those of single messages."""
         for consumer, messages, sent in transaction.runs:
-            for message, delivery in zip(messages.each(), sent.deliveries(), strict=True):
+            for message, delivery in zip(messages.each(), sent.deliveries, strict=True):
                 retirement = Retirement(transaction, consumer, delivery, message, ACCEPTED, accepted=True, settled=True)
                 delivery.context = self._life.retiring[message] = retirement
                 transaction.retirements.append(retirement)

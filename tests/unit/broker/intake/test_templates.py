@@ -225,13 +225,17 @@ def same(template: Template, payload: bytes) -> None:
     assert template.metas(b"q", [payload] * 3) == [posting.meta(b"q", payload)] * 3
     bodies = [posting.body(payload, sequence, NOW_MS) for sequence in range(3, 6)]
     rests = template.rests([payload] * 3)
-    assert template.bodies(rests, range(3, 6), NOW_MS) == bodies
-    packed = template.heads(range(3, 6), NOW_MS)
-    layout, columns, head_bytes = packed.layout, packed.columns, packed.head_bytes
-    heads = [pack(f">{layout}", *values) for values in zip(*columns, strict=False)]
-    assert {*map(len, heads)} == {head_bytes}
+    assert template.bodies(rests, range(3, 6), [NOW_MS] * 3) == bodies
     header = transfer_header(template.durable, template.priority, True, 0, None)
-    assert [head + rest for head, rest in zip(heads, rests, strict=True)] == [header + body for body in bodies]
+    times = [NOW_MS, NOW_MS + 300, NOW_MS - 1]
+    apart = [posting.body(payload, sequence, time_ms) for sequence, time_ms in enumerate(times, 3)]
+    assert template.bodies(rests, range(3, 6), times) == apart
+    for posted_ms, expected in ((NOW_MS, bodies), (times, apart)):
+        packed = template.heads(range(3, 6), posted_ms)
+        layout, columns, head_bytes = packed.layout, packed.columns, packed.head_bytes
+        heads = [pack(f">{layout}", *values) for values in zip(*columns, strict=False)]
+        assert {*map(len, heads)} == {head_bytes}
+        assert [head + rest for head, rest in zip(heads, rests, strict=True)] == [header + body for body in expected]
     assert not template.marked or template.groups(rests) == [str(posting.group).encode()] * 3
     bounds = posting.sections.bounds
     assert template.properties(rests) == [payload[bounds[APPLICATION_PROPERTIES] : bounds[BODY_RANK]]] * 3
@@ -245,7 +249,7 @@ def test_each_of_many_has_its_own_id_and_its_own_body() -> None:
     assert template.metas(b"q", payloads) == [
         posting.meta(b"q", payload) for posting, payload in zip(postings, payloads, strict=True)
     ]
-    assert template.bodies(template.rests(payloads), range(7, 10), NOW_MS) == [
+    assert template.bodies(template.rests(payloads), range(7, 10), [NOW_MS] * 3) == [
         shape_body(payload, sequence, NOW_MS) for sequence, payload in enumerate(payloads, 7)
     ]
 

@@ -1,0 +1,319 @@
+"""What is parked comes back as runs, or, where somebody looks at one of them, as single messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from acquit.broker import parking
+from acquit.broker.dispatching import paging
+from acquit.broker.dispatching.paging import RUN_MIN, Paging
+from acquit.broker.nodes.node import Queue
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
+from acquit.broker.outcomes.settling import Settling
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.extensions import POSTED_AT, SEQUENCE
+from acquit.protocol.message import Message
+from tests.support.broker_world import Client, World, durable, live_of
+
+DEPTH = 64
+SIZES = parking.Sizes(8, 16)
+TOGETHER = [16] * 3
+"""Runs that are handed out: the first block is laid out while it waits for the mark that it may be handed out."""
+OPTIONS = BrokerOptions(address=(AddressRule("locked", {"lock_duration_ms": 60_000}),))
+
+
+def deep(messages: list[Message] | None = None, address: str = "q", options: BrokerOptions = OPTIONS) -> World:
+    """A broker that has started again, in whose queue these are parked."""
+    world = World(options, sizes=SIZES)
+    fill(world, [durable(f"m{at:02}") for at in range(DEPTH)] if messages is None else messages, address)
+    return world.stop()
+
+
+def fill(world: World, messages: list[Message], address: str = "q") -> None:
+    client = world.client()
+    link = client.sender(address)
+    for message in messages:
+        client.post_all(link, message)
+    client.close()
+    world.settle()
+
+
+def named(world: World, address: str = "q") -> Queue:
+    return world.core.queues.by_name[address]
+
+
+def handed(world: World) -> list[int]:
+    """Sizes of the runs of durable messages that consumers hold."""
+    return [run.count for run in world.core.life._runs.values() if run.holder is not None]
+
+
+def take(world: World, credit: int = 100, address: str = "q", **options: Any) -> tuple[Client, Any]:
+    client = world.client()
+    link = client.receiver(address, credit=credit, **options)
+    world.settle()
+    return client, link
+
+
+def texts(client: Client, link: Any) -> list[str]:
+    return [str(body) for body in client.bodies(link)]
+
+
+def messages(client: Client, link: Any) -> list[Message]:
+    return [Message.decode(delivery.payload) for delivery in client.received[link]]
+
+
+def test_blocks_are_handed_out_as_runs() -> None:
+    world = deep()
+    client, link = take(world)
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
+    assert handed(world) == TOGETHER
+    link.session.settle_all(client.held(link), ACCEPTED)
+    world.settle()
+    world.check_journal()
+    assert not live_of(world, "q")
+
+
+def test_each_says_when_it_was_posted() -> None:
+    """They were posted at times of their own, and say so as single ones do."""
+    world = World(OPTIONS, sizes=SIZES)
+    client = world.client()
+    link = client.sender("q")
+    for at in range(DEPTH):
+        world.advance(7)
+        client.post_all(link, durable(f"m{at:02}"))
+    client.close()
+    world = world.stop()
+    rows = world.core.life.parking.rows
+    found = [row for row in map(rows.find, rows.sequences()) if row is not None]
+    expected = {row.sequence: row.posted_us // 1000 for row in found}
+    assert len(set(expected.values())) == DEPTH
+    client, receiver = take(world)
+    assert handed(world)
+    said = {}
+    for message in messages(client, receiver):
+        said[message.annotations[SEQUENCE]] = message.annotations[POSTED_AT]
+    assert len(said) == DEPTH
+    assert said == expected
+
+
+def test_what_comes_back_of_a_run_is_in_its_place() -> None:
+    world = deep()
+    client, link = take(world, credit=20)
+    assert handed(world) == [4], "the second is split"
+    client.lose()
+    world.settle()
+    client, link = take(world)
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
+    link.session.settle_all(client.held(link), ACCEPTED)
+    world.settle()
+    world.check_journal()
+
+
+def test_messages_that_are_not_alike_come_singly() -> None:
+    kinds = [durable("x"), Message("y", durable=True, subject="other")]
+    world = deep([kinds[at % 2] for at in range(DEPTH)])
+    client, link = take(world)
+    assert texts(client, link) == ["x", "y"] * (DEPTH // 2)
+    assert not handed(world)
+
+
+@pytest.mark.parametrize("name", ["_AMQ_DUPL_ID"])
+def test_messages_with_ids_to_detect_duplicates_by_are_alike(name: str) -> None:
+    world = deep([Message(f"m{at}", durable=True, application_properties={name: f"{at:03}"}) for at in range(DEPTH)])
+    client, link = take(world)
+    assert texts(client, link) == [f"m{at}" for at in range(DEPTH)]
+    assert handed(world) == TOGETHER
+
+
+@pytest.mark.pure
+def test_what_was_not_where_it_was_looked_for_comes_singly(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = deep()
+    loaded = Paging._loaded
+
+    def missing(paging: Paging, queue: Queue, block: Any, sequences: range, payloads: Any) -> None:
+        loaded(paging, queue, block, sequences, [*payloads[:3], None, *payloads[4:]])
+
+    monkeypatch.setattr(Paging, "_loaded", missing)
+    client, link = take(world)
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
+    assert not handed(world)
+
+
+def of_browser(world: World) -> None:
+    world.client().receiver("q", "browser", browse=True)
+
+
+@pytest.mark.parametrize("looks", [of_browser])
+def test_where_somebody_looks_at_each_they_come_singly(looks: Callable[[World], None]) -> None:
+    world = deep()
+    looks(world)
+    world.settle()
+    client, link = take(world)
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
+    assert not handed(world)
+
+
+@pytest.mark.parametrize(("address", "options"), [("q", {"presettled": True}), ("locked", {})])
+def test_consumers_that_take_no_runs_get_single_ones(address: str, options: dict[str, Any]) -> None:
+    world = deep(address=address)
+    client, link = take(world, address=address, **options)
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
+    assert not handed(world)
+
+
+def test_groups_are_kept() -> None:
+    world = deep([Message(f"m{at:02}", durable=True, group_id="g") for at in range(DEPTH)])
+    first, other = world.client(), world.client()
+    links = [first.receiver("q", "first", credit=100), other.receiver("q", "other", credit=100)]
+    world.settle()
+    assert sorted(len(client.bodies(link)) for client, link in zip((first, other), links, strict=True)) == [0, DEPTH]
+
+
+def test_what_was_handed_out_before_the_restart_comes_singly_and_says_so() -> None:
+    world = World(OPTIONS, sizes=SIZES)
+    fill(world, [durable(f"m{at:02}") for at in range(DEPTH)])
+    take(world, credit=20)
+    world = world.crash()
+    client, link = take(world)
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
+    first = [message.header is not None and message.header.first_acquirer for message in messages(client, link)]
+    assert first[20:] and not any(first[:20])
+
+
+def read_on(world: World, then: Callable[[World], object]) -> World:
+    """Do this while a block is being read."""
+    memory = world.core.memory
+    take_reads = memory.take_reads
+    memory.take_reads = list  # type: ignore[method-assign]
+    take(world)
+    reads = take_reads()
+    assert reads and all(lot.then is not None for lot in reads)
+    then(world)
+    memory.take_reads = take_reads  # type: ignore[method-assign]
+    for lot in reads:
+        world.core.loaded(lot, world.opened.journal.read_payloads(lot.positions, lot.size_hints))
+    world.settle()
+    return world
+
+
+def test_a_block_that_is_purged_while_it_is_read_is_gone() -> None:
+    world = read_on(deep(), lambda world: world.purge("q"))
+    assert named(world).live == 0
+    world.check_journal()
+
+
+def test_one_of_a_block_that_is_looked_at_while_it_is_read_is_one_thing() -> None:
+    kept: list[Any] = []
+
+    def look(world: World) -> None:
+        sequence = next(iter(world.core.life.parking.rows.sequences())) + 3
+        kept.append(world.core.life.parking.look(sequence))
+
+    world = read_on(deep(), look)
+    assert world.core.life.parking.message(kept[0].sequence) is kept[0]
+    assert kept[0].holder is not None
+    assert sum(handed(world)) == DEPTH - 16
+
+
+def test_who_walks_over_a_block_finds_what_has_come_into_a_run() -> None:
+    world = deep()
+    walk = named(world).backlog.remembered()
+    seen = [next(walk).sequence for _ in range(2)]
+    client, link = take(world, credit=40)
+    assert handed(world)
+    rest = list(walk)
+    assert len({*seen, *(one.sequence for one in rest)}) == DEPTH, "each of them, wherever it is"
+    held = sum(one.holder is not None for one in rest)
+    assert held == 40 - 2
+    assert texts(client, link) == [f"m{at:02}" for at in range(40)]
+    world.settle()
+
+
+def test_messages_of_two_queues_by_turns_are_each_found() -> None:
+    """Sequences of a run follow one another: one that had gaps would hide what is in the gaps from `Life.message`."""
+    world = World(OPTIONS, sizes=SIZES)
+    client = world.client()
+    links = [client.sender(address, f"to {address}") for address in "ab"]
+    for at in range(DEPTH):
+        client.post_all(links[at // 12 % 2], durable(f"m{at}"))
+    client.close()
+    world = world.stop()
+    receiving = world.client()
+    for address in "ab":
+        receiving.receiver(address, f"of {address}", credit=100)
+    world.settle()
+    assert handed(world)
+    life = world.core.life
+    for sequence in list(life.sequences()):
+        message = life.message(sequence)
+        assert message is not None and message.sequence == sequence
+    world.check_journal()
+
+
+def test_no_more_bytes_are_read_than_are_good_at_once() -> None:
+    body = "x" * (paging.RUN_BYTES_MAX // 10)
+    world = deep([durable(body)] * 32, options=BrokerOptions(limits=BrokerLimits()))
+    reads = []
+    take_reads = world.core.memory.take_reads
+
+    def noted() -> Any:
+        taken = take_reads()
+        reads.extend(sum(lot.size_hints) for lot in taken if lot.then is not None)
+        return taken
+
+    world.core.memory.take_reads = noted  # type: ignore[method-assign]
+    client, link = take(world)
+    assert len(client.bodies(link)) == 32
+    assert reads and max(reads) < paging.RUN_BYTES_MAX * 1.1
+    assert len(client.held(link)) == 32
+
+
+def test_what_is_not_worth_a_run_comes_singly() -> None:
+    world = World(OPTIONS, sizes=SIZES)
+    client = world.client()
+    links = [client.sender(address, f"to {address}") for address in ("q", "other")]
+    for at in range(DEPTH):
+        client.post_all(links[at // (RUN_MIN - 1) % 2], durable(f"m{at}"))
+    client.close()
+    world = world.stop()
+    client, link = take(world)
+    assert len(texts(client, link)) > DEPTH // 3
+    assert not handed(world)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED])
+def test_a_receiver_in_mode_second_hears_once_it_is_on_the_disk(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> None:
+    together: list[int] = []
+    answer_run = Settling.answer_run
+
+    def noted(settling: Settling, run: Any, *, durable: bool) -> None:
+        assert durable
+        together.append(len(run.tags))
+        answer_run(settling, run, durable=durable)
+
+    monkeypatch.setattr(Settling, "answer_run", noted)
+    world = deep()
+    client, link = take(world, second=True)
+    held = client.held(link)
+    link.session.settle_all(held, outcome)
+    world.carry()
+    assert not any(one.settled for one in held), "it is not on the disk yet"
+    world.settle()
+    assert all(one.settled for one in held)
+    assert together == (TOGETHER if outcome is ACCEPTED else [])
+    world.check_journal()
+
+
+def test_what_is_accepted_is_gone_though_its_link_is_lost_before_the_answer() -> None:
+    world = deep()
+    client, link = take(world, second=True)
+    link.session.settle_all(client.held(link), ACCEPTED)
+    world.carry()
+    client.lose()
+    world.settle()
+    world.check_journal()
+    assert named(world).live == 0
