@@ -263,6 +263,10 @@ class ReceiverBase:
         """Grant what can be granted."""
         raise NotImplementedError
 
+    def pause(self) -> None:
+        """Take back what credit is left, and grant none until somebody waits for a message (loop side)."""
+        raise NotImplementedError
+
     def decide(self, messages: Sequence[MessageCore], outcome: Outcome, receipt: SettlementReceipt) -> None:
         """Store the outcome of messages, and tell it when that is safe (of a receiver that resumes)."""
         raise NotImplementedError

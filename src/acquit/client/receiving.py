@@ -522,6 +522,13 @@ class ReceiverCore(ReceiverBase):
             self._begin_drain()
         return drained
 
+    def pause(self) -> None:
+        """Take back what credit is left, and grant none until somebody waits for a message, whatever room there is.
+        What is on its way arrives all the same."""
+        self._paused = True
+        if self.failure is None and not self._draining and self.link.credit > self.resumptions:
+            self.link.grant(self.resumptions)
+
     def _begin_drain(self) -> None:
         self._paused = True
         if not self.link.drain_credit():

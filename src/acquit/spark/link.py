@@ -168,6 +168,7 @@ class QueueDrain:
 
     def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
         """See `Drain`: one call and one frame or few for each outcome."""
+        self._ask_for_no_more(outcomes)
         try:
             receipts = [
                 self._settle(cast(Sequence[ReceivedMessage], messages), _OUTCOMES[outcome])
@@ -180,6 +181,15 @@ class QueueDrain:
         if status > ReceiptStatus.ANSWERED:
             logger.info("settlements at %s: %s; what comes again is recognised", self._address, status.name)
         return status <= ReceiptStatus.ANSWERED
+
+    @staticmethod
+    def _ask_for_no_more(outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> None:
+        """Settling gives credit back, and what came for it would go back to the queue with the link, as come before."""
+        for messages in outcomes.values():
+            if messages:
+                receiver = cast(ReceivedMessage, messages[0]).receiver
+                receiver.session.core.post((receiver.pause,))
+                return
 
     def _settle(self, messages: Sequence[ReceivedMessage], outcome: Accepted | Rejected) -> Receipt:
         receipt = self._session.settle(messages, outcome, sync=False)

@@ -371,6 +371,58 @@ def test_to_ask_for_the_state_does_not_end_a_drain() -> None:
     assert rig.peer.sending.credit == 0
 
 
+# -- pause -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pause_takes_the_credit_back_until_somebody_waits() -> None:
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session, prefetch=4)
+    offered(rig, 2)
+    rig.core.post((receiver.pause,))
+    rig.run()
+    assert rig.peer.sending.credit == receiver.link.credit == 0
+    offered(rig, 1)
+    assert len(receiver.buffer) == 2
+    session.settle_all(rig.take(receiver, 2), ACCEPTED)
+    rig.run()
+    assert rig.peer.sending.credit == 0, "there is room, and nobody wants more"
+    assert receiver.waits_for_credit
+    receiver.begin_wait()
+    rig.run()
+    assert len(receiver.buffer) == 1
+    assert receiver.link.credit + receiver.held == 4
+
+
+def test_what_is_on_its_way_at_a_pause_arrives() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"), prefetch=4)
+    rig.server.offer("q", b"1")
+    rig.peer.send(rig.peer.sending, b"2")
+    receiver.pause()
+    rig.run()
+    assert receiver.failure is None and receiver.buffer
+    assert rig.peer.sending.credit == 0
+
+
+def test_a_pause_does_not_end_a_drain() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"), prefetch=4)
+    drained = receiver.drain()
+    receiver.pause()
+    rig.run()
+    assert drained.done
+    assert rig.peer.sending.credit == 0
+
+
+def test_a_pause_of_a_link_that_is_gone_is_nothing() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    rig.cut()
+    receiver.pause()
+    assert receiver.failure is not None
+
+
 # -- asking the peer ---------------------------------------------------------------------------------------------------
 
 

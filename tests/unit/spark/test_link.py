@@ -174,6 +174,21 @@ def test_outcomes_arrive(broker: acquit.Broker, address: str, probe: QueueProbe)
     assert origins.count(address) == 1
 
 
+def test_settling_brings_nothing_more(broker: acquit.Broker, address: str, probe: QueueProbe) -> None:
+    """It gives credit back. What came for that would go back with the link, and be told as come before."""
+    post(broker.url, address, *(str(number) for number in range(40)))
+    drain = QueueDrain(options(broker.url, address), address, 10, MANY)
+    received = drain.receive(10)
+    assert len(received) == 10
+    assert drain.settle({Outcome.ACCEPTED: received})
+    assert probe.available(address) == 30, "none of them is held"
+    assert drain.settle({})
+    drain.detach()
+    with acquit.connect(broker.url) as connection, connection.session("individual") as session:
+        receiver = session.receiver(address)
+        assert [receiver.receive(10).redelivered for _ in range(30)] == [False] * 30  # type: ignore[union-attr]
+
+
 def test_the_probe_takes_nothing_and_knows_the_last_sequence(
     broker: acquit.Broker, address: str, probe: QueueProbe
 ) -> None:
