@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
@@ -200,7 +201,7 @@ class MessageColumns:
                 for column, value in zip(part, self._identify(chunk[row], broker_id), strict=True):
                     cast("list[object]", column)[row] = value
             parts.append(part)
-        return Identified.join(parts)
+        return parts[0] if len(parts) == 1 else Identified.join(parts)
 
     def rows(self, messages: Sequence[object], broker_id: UUID | None) -> Rows:
         """Rows in the form of a data file; `select` makes the source's columns of them. Never raises."""
@@ -288,8 +289,13 @@ class MessageColumns:
 
     def _rows_alike(self, messages: Sequence[object], broker_id: UUID | None) -> tuple[Mask, pa.RecordBatch]:
         """Return which messages are plain (`spark.plain`) and of a pattern that can be used, and their rows."""
+        ours = broker_id is not None
         alike = np.array([type(message) is bytes for message in messages], np.bool_)
-        lot = read_lot([message for message in messages if type(message) is bytes], ours=broker_id is not None)
+        chosen = [message for message in messages if type(message) is bytes]
+        lot = read_lot(chosen, ours=ours)
+        if not lot.plain.all():  # only their first sections were looked at before
+            alike[alike] = lot.plain
+            lot = read_lot([*compress(chosen, lot.plain.tolist())], ours=ours)
         numbers, examples = lot.patterns()
         read: list[ParsedRow] = []
         usable = np.zeros(len(examples), np.bool_)
@@ -400,9 +406,11 @@ def whole_message(row: Mapping[str, bytes | None]) -> bytes:
 
 def _chunks(messages: Sequence[T]) -> Iterator[Sequence[T]]:
     """Few enough messages and bytes in each that 32-bit offsets hold and a reader's memory is bounded."""
-    start = size = 0
-    for end, message in enumerate(messages, 1):
-        size += len(message.payload if isinstance(message, ReadMessage) else message)  # type: ignore[arg-type]
-        if end - start == _BATCH_ROWS or size >= _BATCH_BYTES or end == len(messages):
-            yield messages[start:end]
-            start, size = end, 0
+    sizes = [len(message.payload if isinstance(message, ReadMessage) else message) for message in messages]  # type: ignore[arg-type]
+    bytes_until = np.cumsum([0, *sizes], dtype=np.int64)
+    start = 0
+    while start < len(messages):
+        full = int(np.searchsorted(bytes_until, bytes_until[start] + _BATCH_BYTES))
+        end = max(start + 1, min(start + _BATCH_ROWS, full, len(messages)))
+        yield messages[start:end]
+        start = end

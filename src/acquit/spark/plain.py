@@ -103,6 +103,8 @@ _PROPERTIES_MAX: Final = PropertyIndex.REPLY_TO_GROUP_ID + 1
 _ENTRIES_MAX: Final = 32
 """Entries of a map that are looked at one by one. One with more is no annotations of a plain message; as
 application-properties it belongs to the pattern."""
+_HEAD_BYTES: Final = 2 * (5 + 255)
+"""Bytes of a header and of the message annotations of a plain message, at most: each with a size of one byte."""
 _PADDING: Final = bytes(128)
 """Bytes behind the last message, so that what is gathered from its end on is there."""
 
@@ -490,15 +492,23 @@ def _are_texts(values: pa.BinaryArray) -> Mask:
 
 
 def identify_posted(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
-    """Return which messages of an acquit broker are plain, and their identities, by its sequence; those of other
-    messages are not true."""
-    lot = read_lot(payloads)
-    sequence, posted_at = lot.parts["sequence"], lot.parts["posted_at"]
-    sequence_at = (sequence.start - lot.starts).tolist()
+    """Return which messages of an acquit broker have their first sections in the form of a plain one, whatever follows
+    these, and their identities, by its sequence; those of other messages are not true."""
+    heads = [payload[:_HEAD_BYTES] for payload in payloads]
+    read = _Reader(heads)
+    ends = np.cumsum(np.fromiter(map(len, heads), np.int64, len(heads)))
+    starts = np.concatenate(([0], ends[:-1])) if heads else ends
+    at = read.header(starts)
+    read.own_annotations(at)
+    sequence, posted_at = read.parts["sequence"], read.parts["posted_at"]
+    # Places are kept within the bytes. No body follows that would show where one was: what is cut short is not whole.
+    read.plain &= (at + 5 + read.octet(at + 4) <= ends) & (posted_at.start + 8 <= ends)
+    sequences, times = (read.numbers[part.start].astype(np.int64) for part in (sequence, posted_at))
+    read.plain &= sequences > 0
+    sequence_at = (sequence.start - starts).tolist()
     keys = [sequence_key + payload[at : at + 8] for payload, at in zip(payloads, sequence_at, strict=True)]
-    every = np.arange(len(payloads))
-    sequences, times = lot.numbers(sequence, every).tolist(), lot.numbers(posted_at, every).tolist()
-    return lot.plain, Identified([*keys], [True] * len(payloads), times, sequences, [*payloads])
+    named = [True] * len(payloads)
+    return read.plain, Identified([*keys], named, times.tolist(), sequences.tolist(), [*payloads])
 
 
 def identify_named(payloads: Sequence[bytes], id_key: bytes) -> tuple[Mask, Identified]:

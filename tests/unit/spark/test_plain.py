@@ -287,7 +287,8 @@ def test_numbers_of_the_application_keep_their_type(number: int, kind: type[int]
 
 _sequences = st.integers(1, 300) | st.sampled_from([0, (1 << 63) - 1, 1 << 63])
 _times = st.sampled_from([0, 1_700_000_000_000, -1, -(1 << 60), 1 << 60])
-_payloads = st.builds(handed_out, _messages, _sequences, _times) | st.builds(Message.encode, _messages)
+_whole = st.builds(handed_out, _messages, _sequences, _times) | st.builds(Message.encode, _messages)
+_payloads = _whole | st.builds(lambda payload, cut: payload[: -1 - cut], _whole, st.integers(0, 300))
 
 
 @given(st.lists(_payloads, max_size=6), st.sampled_from([None, "message-id"]))
@@ -407,6 +408,59 @@ def test_what_is_not_utf8_is_not_plain_whatever_the_body_is(body: object, spoile
     good = handed_out(message, 7, 8)
     payloads = [good, good.replace(b"\xa1\x02" + field, b"\xa1\x02" + spoiled), good]
     assert read_lot(payloads).plain.tolist() == [True, False, True]
+    assert_the_same(payloads)
+
+
+def assert_the_same_identities(payloads: list[bytes]) -> None:
+    reader = MessageColumns("queue")
+    short = reader.identify(payloads, BROKER)[:4]
+    with nothing_is_plain():
+        assert short == reader.identify(payloads, BROKER)[:4]
+
+
+SIMPLE = handed_out(Message(b"body", message_id="id", durable=True), 7, 8)
+
+
+@pytest.mark.parametrize("whole", [SIMPLE, RICH], ids=["simple", "rich"])
+def test_what_is_cut_short_is_known_again_as_the_long_way_knows_it(whole: bytes) -> None:
+    """Only the first sections are looked at. What lies behind the last message is no part of it, nor is the next."""
+    for size in range(len(whole)):
+        assert_the_same_identities([SIMPLE, whole[:size]])
+        assert_the_same_identities([whole[:size], SIMPLE])
+    assert_the_same([SIMPLE, *(whole[:size] for size in range(len(whole))), SIMPLE])
+
+
+@pytest.mark.parametrize("whole", [SIMPLE, RICH], ids=["simple", "rich"])
+def test_annotations_that_end_within_a_value_are_known_by_the_long_way(whole: bytes) -> None:
+    sections = scan_sections(whole)
+    start = len(sections.header)
+    end = start + len(sections.message_annotations)
+    for size in range(start + 5, end):
+        cut = bytearray(whole[:size])
+        cut[start + 4] = size - start - 5
+        assert_the_same_identities([SIMPLE, bytes(cut)])
+        assert_the_same_identities([bytes(cut), SIMPLE])
+        assert_the_same_identities([bytes(cut) + whole[end:], SIMPLE])
+    longer = bytearray(whole[:end])
+    longer[start + 4] += 1
+    assert_the_same_identities([SIMPLE, bytes(longer)])
+    assert_the_same_identities([bytes(longer), SIMPLE])
+
+
+@pytest.mark.parametrize("whole", [SIMPLE, RICH], ids=["simple", "rich"])
+def test_first_sections_with_another_octet_are_known_as_the_long_way_knows_them(whole: bytes) -> None:
+    end = len(scan_sections(whole).header) + len(scan_sections(whole).message_annotations)
+    spoiled = [whole[:at] + bytes((octet,)) + whole[at + 1 :] for at in range(end) for octet in (0, 0x41, 0x83, 255)]
+    assert_the_same_identities(spoiled)
+    for one in spoiled:
+        assert_the_same_identities([one])
+
+
+def test_an_identity_takes_no_reading_of_what_follows() -> None:
+    payloads = [SIMPLE, SIMPLE[:-1], SIMPLE + b"x", handed_out(Message(AmqpValue([1, 2])), 8, 9)]
+    found = MessageColumns("queue").identify(payloads, BROKER)
+    assert found.messages == payloads
+    assert read_lot(payloads).plain.tolist() == [True, False, False, False]
     assert_the_same(payloads)
 
 

@@ -194,8 +194,9 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
         received = drain.receive(part.rows_max - len(drained.received) - newer)
         if not received:
             return drained, newer > 0 or drain.exhausted
-        identified = reader.identify([one.payload for one in received], drain.broker_id)
-        sizes = np.cumsum([size, *(len(one.payload) for one in received)])
+        payloads = [one.payload for one in received]
+        identified = reader.identify(payloads, drain.broker_id)
+        sizes = np.cumsum([size, *map(len, payloads)])
         size = int(sizes[-1])
         rows: Sequence[int] = range(min(int(np.searchsorted(sizes, part.bytes_max)), len(received)))
         if part.until_sequence is not None:
