@@ -164,3 +164,32 @@ def test_the_command_tells_which_it_is() -> None:
     command = [sys.executable, "-m", "acquit", "--version"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert shown.rstrip().endswith(" (native)") is native()
+
+
+USES_UP = {"all", "any", "array", "deque", "extend", "frozenset", "fromkeys", "join", "list", "max", "min", "next"}
+USES_UP |= {"set", "sorted", "sum", "tuple", "update", "dict"}
+
+
+def kept_generators(text: str) -> list[str]:
+    """The generator expressions that are not used up where they stand."""
+    tree = ast.parse(text)
+    above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    kept = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.GeneratorExp) and not isinstance(above[node], ast.Starred):
+            by = above[node]
+            if not isinstance(by, ast.Call) or ast.unparse(by.func).rpartition(".")[2] not in USES_UP:
+                kept.append(ast.unparse(node))
+    return kept
+
+
+@pytest.mark.parametrize("path", HOT, ids=str)
+def test_no_generator_expression_is_kept(path: Path) -> None:
+    """mypyc makes a list of one at once: who looked at the first of a million parked messages made objects of all."""
+    assert kept_generators(path.read_text()) == []
+
+
+def test_a_generator_expression_that_is_kept_is_found() -> None:
+    kept = "f(one for one in x)", "y = (one for one in x)", "islice((one for one in x), 3)"
+    assert [kept_generators(text) for text in kept] == [["(one for one in x)"]] * 3
+    assert kept_generators("any(one for one in x) or next((one for one in x), None)") == []

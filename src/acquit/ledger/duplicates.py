@@ -123,7 +123,8 @@ class Window:
 
     def __iter__(self) -> Iterator[WindowEntry]:
         """Oldest first."""
-        return (entry for block in self._blocks for entry in block.entries)
+        for block in self._blocks:
+            yield from block.entries
 
     @property
     def oldest(self) -> int:

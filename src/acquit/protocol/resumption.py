@@ -162,7 +162,7 @@ def first_fitting(
     Where they are, those that the peer named (`wanted`) come before others: each attach makes both maps smaller.
     """
     fitting: dict[bytes, DeliveryState | None] = {}
-    for tag in chain((tag for tag in wanted if tag in unsettled), unsettled):
+    for tag in chain([tag for tag in wanted if tag in unsettled], unsettled):
         if tag in fitting:
             continue
         state = unsettled[tag]

@@ -242,8 +242,8 @@ class SegmentedJournal:
         return self._catalog.segments
 
     def leave(self, number: int, summary: bytes) -> None:
-        staying = (info for info in self._catalog.segments if info.sealed and info.number > self._left_through)
-        oldest = next(staying, None)
+        left = self._left_through
+        oldest = next((info for info in self._catalog.segments if info.sealed and info.number > left), None)
         if oldest is None or oldest.number != number:
             raise ValueError(f"segment {number} is not the oldest closed one that has not left")
         position = self._note(StoreKind.LEFT, encode_left(number), summary)

@@ -206,3 +206,16 @@ def test_the_policy_of_a_deep_queue_changes() -> None:
     world.settle()
     assert parked(world) == DEPTH
     assert take_all(world, world.client()) == [f"m{number}" for number in range(DEPTH)]
+
+
+def test_who_looks_at_a_few_makes_no_objects_of_the_others() -> None:
+    """Also in the native build, where a generator expression is a list."""
+    world = deep()
+    backlog, objects = world.core.queues.by_name["q"].backlog, world.core.life.objects
+    assert len(list(backlog.next_messages(3))) == 3
+    walk = backlog.remembered()
+    first = next(walk)
+    page = next(iter(backlog.lanes_above(first.sequence + 700, 5)))
+    assert len(page) == 5
+    assert len(objects) <= 3 + 5
+    assert len(list(walk)) == DEPTH - 1

@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nsmallest
 from itertools import chain, islice, repeat
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
 from acquit.broker.message import Message
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from acquit.broker.parking import Parking
 
 T = TypeVar("T")
+_Parts: TypeAlias = "deque[MessageRun | list[Message]]"
+_Blocks: TypeAlias = "deque[array[int] | list[Message]]"
+_Places: TypeAlias = "tuple[deque[Message], _Parts, _Blocks, list[Message], _Parts, list[tuple[int, Message]]]"
 _AVAILABLE = NodeState.AVAILABLE
 _SWEEP_MIN = 1_000
 _PORTION = 5_000
@@ -415,8 +418,8 @@ class Backlog:
 
     def next_messages(self, limit: int | None = None) -> Iterator[Message]:
         """Return what `take` would give, in order, without taking it. Nothing may be added meanwhile."""
-        waiting = (message for lane in self._lanes for message in self._in_order(lane, limit))
-        return islice((message for message in waiting if message.state is _AVAILABLE), limit)
+        waiting = chain.from_iterable(map(self._in_order, self._lanes, repeat(limit)))
+        return islice(filter(_waits, waiting), limit)
 
     def coming(self, limit: int) -> Iterator[Message]:
         """Return those of `next_messages` whose turn is near: up to the next block, which may become a run. If nothing
@@ -424,10 +427,9 @@ class Backlog:
         for lane in self._lanes:
             if self._refill(lane) or lane.returned:
                 before = lane.line[-1].sequence if lane.line and (lane.deep or lane.parts) else BEYOND
-                waiting = (pair for pair in lane.returned if pair[0] < before and pair[1].state is _AVAILABLE)
-                returned = nsmallest(limit, waiting)
-                near = _merged((message for _, message in returned), lane.line)
-                return islice((message for message in near if message.state is _AVAILABLE), limit)
+                waiting = [pair for pair in lane.returned if pair[0] < before and pair[1].state is _AVAILABLE]
+                returned = [message for _, message in nsmallest(limit, waiting)]
+                return islice(filter(_waits, _merged(returned, lane.line)), limit)
         return iter(())
 
     def objects(self) -> Iterator[Message | None]:
@@ -474,21 +476,20 @@ class Backlog:
             )
             for lane in self._lanes
         ]
-        return (
-            message
-            for line, front, blocks, tail, parts, returned in copies
-            for message in _merged(
-                _popped(returned),
-                chain(
-                    _emptied(line),
-                    _waiting_in(_emptied(front), chosen),
-                    self._unparked(_emptied(blocks), chosen),
-                    tail,
-                    _waiting_in(_emptied(parts), chosen),
-                ),
+        return self._walked(copies, chosen)
+
+    def _walked(self, copies: list[_Places], chosen: Callable[[int], bool] | None) -> Iterator[Message]:
+        for line, front, blocks, tail, parts, returned in copies:
+            posted = chain(
+                _emptied(line),
+                _waiting_in(_emptied(front), chosen),
+                self._unparked(_emptied(blocks), chosen),
+                tail,
+                _waiting_in(_emptied(parts), chosen),
             )
-            if chosen is None or chosen(message.sequence)
-        )
+            for message in _merged(_popped(returned), posted):
+                if chosen is None or chosen(message.sequence):
+                    yield message
 
     def lanes_above(self, sequence: int, limit: int) -> Iterator[list[Message]]:
         """Return, of each priority, the messages with higher sequences: the first ones, at most `limit`, of what was
@@ -496,12 +497,12 @@ class Backlog:
         for lane in list(self._lanes):
             behind = chain(
                 islice(lane.line, bisect_right(lane.line, sequence, key=_sequence), None),
-                chain.from_iterable(_singles(part) for part in list(lane.front) if _last_of(part) > sequence),
-                self._unparked(block for block in lane.blocks if _last(block) > sequence),
+                chain.from_iterable(map(_singles, [part for part in lane.front if _last_of(part) > sequence])),
+                self._unparked([block for block in lane.blocks if _last(block) > sequence]),
                 lane.tail,
-                chain.from_iterable(_singles(part) for part in list(lane.parts) if _last_of(part) > sequence),
+                chain.from_iterable(map(_singles, [part for part in lane.parts if _last_of(part) > sequence])),
             )
-            above = (message for message in behind if message.state is _AVAILABLE and message.sequence > sequence)
+            above = filter(lambda message: message.state is _AVAILABLE and message.sequence > sequence, behind)
             yield list(islice(above, limit))
             returned = list(lane.returned)
             for at in range(0, len(returned), _PORTION):
@@ -584,14 +585,14 @@ class Backlog:
             return iter(posted)
         waiting = [pair for pair in lane.returned if pair[1].state is _AVAILABLE]
         pairs = sorted(waiting) if limit is None else nsmallest(limit, waiting)
-        return _merged((message for _, message in pairs), posted)
+        return _merged([message for _, message in pairs], posted)
 
     def _sweep(self) -> None:
         before = after = 0
         for lane in self._lanes:
             before += _objects(lane)
             lane.line = deque(_waiting(lane.line))
-            blocks = (_waiting(block) if isinstance(block, list) else block for block in lane.blocks)
+            blocks = [_waiting(block) if isinstance(block, list) else block for block in lane.blocks]
             lane.blocks = deque(block for block in blocks if block)
             while lane.blocks and not self._has_waiting(lane.blocks[0]):
                 self._absent -= len(lane.blocks.popleft())
@@ -637,7 +638,7 @@ def _objects(lane: _Lane) -> int:
 
 def _swept(parts: Iterable[MessageRun | list[Message]]) -> deque[MessageRun | list[Message]]:
     """Return parts without the messages that wait no more."""
-    swept = (_run_in(part) or _waiting(_singles(part)) for part in parts)
+    swept = [_run_in(part) or _waiting(_singles(part)) for part in parts]
     return deque(part for part in swept if part)
 
 
@@ -662,6 +663,10 @@ def _in_hand(block: array[int] | list[Message]) -> array[int] | list[Message]:
 
 def _waiting(messages: Iterable[Message]) -> list[Message]:
     return [message for message in messages if message.state is _AVAILABLE]
+
+
+def _waits(message: Message) -> bool:
+    return message.state is _AVAILABLE
 
 
 def _merged(returned: Iterable[Message], posted: Iterable[Message]) -> Iterator[Message]:

@@ -124,8 +124,8 @@ class Entering:
             return message.durable
         messages = self._fan_out(arrival)
         if posting.identity is not None:
-            recorded = (message for message in messages if message.durable)
-            self._duplicates.entered(posting.identity, next(recorded, messages[0]))
+            recorded = next((message for message in messages if message.durable), messages[0])
+            self._duplicates.entered(posting.identity, recorded)
         pending = []
         for message in messages:
             self._life.enter(message)

@@ -35,7 +35,8 @@ class Timers:
 
     def messages(self) -> Iterator[Message]:
         """Return the messages that have a time, some more than once, and some that are gone."""
-        return (entry[2] for entry in self._heap)
+        for entry in self._heap:
+            yield entry[2]
 
     def add(self, at_ms: int, message: Message) -> None:
         """Bring the message up at that time. It may have several."""

@@ -199,12 +199,14 @@ def read_on(world: World, then: Callable[[World], object]) -> World:
     return world
 
 
+@pytest.mark.pure
 def test_a_block_that_is_purged_while_it_is_read_is_gone() -> None:
     world = read_on(deep(), lambda world: world.purge("q"))
     assert named(world).live == 0
     world.check_journal()
 
 
+@pytest.mark.pure
 def test_one_of_a_block_that_is_looked_at_while_it_is_read_is_one_thing() -> None:
     kept: list[Any] = []
 
@@ -253,6 +255,7 @@ def test_messages_of_two_queues_by_turns_are_each_found() -> None:
     world.check_journal()
 
 
+@pytest.mark.pure
 def test_no_more_bytes_are_read_than_are_good_at_once() -> None:
     body = "x" * (paging.RUN_BYTES_MAX // 10)
     world = deep([durable(body)] * 32, options=BrokerOptions(limits=BrokerLimits()))
