@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from acquit.broker.dispatching import backlog, paging
+from acquit.broker.dispatching import backlog
 from acquit.broker.dispatching.aside import BEYOND, rank_of
 from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.dispatching.paging import Paging
@@ -377,7 +377,6 @@ def both(address: str, story: Story, least: int = 1) -> Play:
     with pytest.MonkeyPatch.context() as patch:
         if address == "deep":
             patch.setattr(backlog, "_LIST_MAX", 2)  # so that they are parked behind runs as well
-            patch.setattr(paging, "RUN_MIN", 1)
         assert play.play(story) == expected
     return play
 

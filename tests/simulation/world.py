@@ -100,7 +100,7 @@ JOURNALS: Final = (
     ),
 )
 """From segments that hold a handful of messages to some that hold a few hundred."""
-DEPTHS: Final = (parking.SIZES, parking.Sizes(1, 1), parking.Sizes(4, 3))
+DEPTHS: Final = (parking.SIZES, parking.Sizes(1, 1), parking.Sizes(4, 12))
 """How deep a queue is before its messages are parked."""
 STEPS: Final = (1, 4, 256)
 """How many messages are copied out of a segment at a time: no promise speaks of that."""

@@ -58,7 +58,8 @@ class Sizes(NamedTuple):
     block: int
     """Messages that are parked, and made objects again, together: less than a millisecond's work."""
     run: int = 1
-    """Messages that are worth a run where others wait already: each costs as much as some messages to be handed out."""
+    """Messages that are worth a run where others wait already, or that are parked: each costs as much as some messages
+    to be handed out."""
 
 
 SIZES = Sizes(8_192, 512, 8)

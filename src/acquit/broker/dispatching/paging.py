@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.nodes.node import Queue
 
-RUN_MIN: Final = 8
-"""Messages that are worth a run: it costs as much as some of them to be handed out."""
 RUN_BYTES_MAX: Final = 1 << 20
-"""Bytes of a run that is read, about, if it has more than `RUN_MIN` messages."""
+"""Bytes of a run that is read, about. What makes no run worth it (`Sizes.run`) within that comes singly."""
 
 
 class Paging:
@@ -72,7 +70,7 @@ class Paging:
         count = len(sizes)
         if sum(sizes) > RUN_BYTES_MAX:
             count = max(1, RUN_BYTES_MAX // max(sizes))
-        if count < RUN_MIN:
+        if count < self._parking.sizes.run:
             return False
         positions = [Position(position) for position in stretch.positions[:count]]
         hints = [size + BESIDE_BODY_BYTES for size in sizes[:count]]

@@ -9,7 +9,7 @@ import pytest
 
 from acquit.broker import parking
 from acquit.broker.dispatching import paging
-from acquit.broker.dispatching.paging import RUN_MIN, Paging
+from acquit.broker.dispatching.paging import Paging
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.outcomes.settling import Settling
@@ -19,7 +19,7 @@ from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable, live_of
 
 DEPTH = 64
-SIZES = parking.Sizes(8, 16)
+SIZES = parking.Sizes(8, 16, 8)
 TOGETHER = [16] * 3
 """Runs that are handed out: the first block is laid out while it waits for the mark that it may be handed out."""
 OPTIONS = BrokerOptions(address=(AddressRule("locked", {"lock_duration_ms": 60_000}),))
@@ -279,7 +279,7 @@ def test_what_is_not_worth_a_run_comes_singly() -> None:
     client = world.client()
     links = [client.sender(address, f"to {address}") for address in ("q", "other")]
     for at in range(DEPTH):
-        client.post_all(links[at // (RUN_MIN - 1) % 2], durable(f"m{at}"))
+        client.post_all(links[at // (SIZES.run - 1) % 2], durable(f"m{at}"))
     client.close()
     world = world.stop()
     client, link = take(world)
