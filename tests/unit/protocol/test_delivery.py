@@ -10,7 +10,7 @@ import pytest
 
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
-from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, UNBOUNDED
+from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, UNBOUNDED, Turn
 from acquit.protocol.definitions import Detach, Disposition, RcvSettleMode, Role, TransactionalState, Transfer
 from acquit.protocol.delivery import SentRun
 from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, StatesReceived
@@ -379,6 +379,28 @@ def test_what_waits_for_us_is_lost_with_its_link() -> None:
     peer.say(Detach(0, closed=True))
     assert link.session.settle_sent(run, ACCEPTED) == 0
     assert link.session.outgoing_count == 0
+
+
+def test_senders_are_told_of_the_room_that_settling_makes() -> None:
+    peer, link = sent("abcde", unsettled_max=6)
+    run = said_of(peer, FIRST + 1, FIRST + 5)
+    assert link.session.settle_sent(run, ACCEPTED) == 5
+    assert kinds(peer.send_bytes(b"")) == ["CreditChanged"]
+
+
+def test_what_does_not_fit_in_a_turn_waits_for_us_as_well() -> None:
+    peer, link = sent()
+    for letters in ("fg", "hi", "jk"):
+        together(link, letters)
+    peer.engine.turn = Turn(FRAME_COSTS[Disposition] + 2 * ACCEPTED_COST)
+    events = peer.say(Disposition(Role.RECEIVER, FIRST + 1, FIRST + 11, state=ACCEPTED))
+    assert len(events) < 4
+    while peer.engine.input_waits:
+        events += peer.send_bytes(b"")
+    runs = [event.run for event in events if isinstance(event, RunAccepted)]
+    assert sum(len(run.tags) for run in runs) == 11
+    assert all(run.waits for run in runs)
+    assert link.session.outgoing_count == 12
 
 
 def test_a_part_waits_for_us_and_the_rest_stays_together() -> None:

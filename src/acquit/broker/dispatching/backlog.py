@@ -192,7 +192,8 @@ class Backlog:
         return run
 
     def next_block(self) -> array[int] | None:
-        """The block of parked messages that is the next, but for a run in front of it; None where something else is."""
+        """The block of parked messages that is the next, but for a run in front of it; None where something else is, or
+        as many runs stand in front as are good."""
         for lane in self._lanes:
             if lane.line:
                 return None
@@ -200,6 +201,8 @@ class Backlog:
             if lane.returned:
                 return None
             if lane.deep and (lane.front or lane.blocks):
+                if lane.front and _run_in(lane.front[0]) is None:
+                    return None
                 block = lane.blocks[0] if lane.blocks and len(lane.front) < _RUNS_AHEAD else None
                 return block if isinstance(block, array) else None
             if lane.tail or lane.parts:

@@ -45,32 +45,34 @@ class Paging:
         self._templates = Templates()
         self._coming: set[Queue] = set()
         """Queues of which a block is being read."""
+        self._unfit: array[int] | None = None
+        """The last block that made no run: it is not looked at again each time that one of a run before it is given."""
 
     def waits(self, queue: Queue) -> bool:
         """Read on. True if the next message of a queue comes in a run that is being read; False if it is there, or is
         to come by itself."""
-        if queue not in self._coming and not self._read(queue):
+        run, block = queue.backlog.next_run(), queue.backlog.next_block()
+        if block is None or (queue not in self._coming and not self._read(queue, block)):
             return False
-        if queue.backlog.next_run() is not None:
-            return False
-        queue.reading = True
-        return True
+        queue.reading = run is None
+        return queue.reading
 
-    def _read(self, queue: Queue) -> bool:
-        """Read the next block, if it may become a run. False where there is none, or it may not."""
-        block = queue.backlog.next_block()
-        priority = None if block is None else queue.backlog.priority_of(block)
-        if block is None or priority is None or not _may_be_together(queue):
+    def _read(self, queue: Queue, block: array[int]) -> bool:
+        """Read the next block, if it may become a run; False if it may not."""
+        priority = queue.backlog.priority_of(block)
+        if block is self._unfit or priority is None or not _may_be_together(queue):
             return False
         sequences = self._parking.rows.beginning(block)
         stretch = self._parking.stretch(sequences, priority)
         if stretch is None:
+            self._unfit = block
             return False
         sizes = [fingerprint >> 32 for fingerprint in stretch.fingerprints]
         count = len(sizes)
         if sum(sizes) > RUN_BYTES_MAX:
             count = max(1, RUN_BYTES_MAX // max(sizes))
         if count < self._parking.sizes.run:
+            self._unfit = block
             return False
         positions = [Position(position) for position in stretch.positions[:count]]
         hints = [size + BESIDE_BODY_BYTES for size in sizes[:count]]

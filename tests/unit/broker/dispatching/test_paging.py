@@ -10,6 +10,7 @@ import pytest
 from acquit.broker import parking
 from acquit.broker.dispatching import paging
 from acquit.broker.dispatching.paging import Paging
+from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.broker.outcomes.settling import Settling
@@ -320,3 +321,112 @@ def test_what_is_accepted_is_gone_though_its_link_is_lost_before_the_answer() ->
     world.settle()
     world.check_journal()
     assert named(world).live == 0
+
+
+def test_two_queues_by_turns_keep_their_order() -> None:
+    """A block that is read in pieces goes on where its last piece ended."""
+    world = World(OPTIONS, sizes=SIZES)
+    client = world.client()
+    links = [client.sender(address, f"to {address}") for address in "ab"]
+    for at in range(DEPTH):
+        client.post_all(links[at // 12 % 2], durable(f"m{at:02}"))
+    client.close()
+    world = world.stop()
+    for which, address in enumerate("ab"):
+        client, link = take(world, address=address)
+        assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH) if at // 12 % 2 == which]
+
+
+def test_no_more_than_two_blocks_are_read_ahead() -> None:
+    world = deep()
+    _, link = take(world, credit=20)
+    for _ in range(3):
+        link.grant(1)
+        world.settle()
+    assert 1 <= len(named(world).backlog._lanes[0].front) <= 2
+    assert world.core.life.parking.count(named(world)) >= 8
+
+
+@pytest.mark.pure
+def test_what_is_more_urgent_goes_before_a_block_that_is_being_read() -> None:
+    world = read_on(deep(), lambda world: fill(world, [Message("urgent", durable=True, priority=9)]))
+    [deliveries] = world.clients[0].received.values()
+    bodies = [str(Message.decode(one.payload).body) for one in deliveries]
+    assert bodies == ["urgent", *(f"m{at:02}" for at in range(DEPTH))]
+
+
+def test_who_walks_over_a_run_in_front_finds_what_was_taken_of_it_and_comes_back() -> None:
+    world = deep()
+    client, link = take(world, credit=18)
+    front = named(world).backlog._lanes[0].front
+    assert isinstance(front[0], MessageRun) and front[0].laid_out is None
+    walk = named(world).backlog.remembered()
+    link.grant(5)
+    world.settle()
+    link.session.settle_all(client.held(link)[18:], RELEASED)
+    world.settle()
+    assert len([one.sequence for one in walk]) >= DEPTH - 18
+
+
+@pytest.mark.pure
+def test_a_body_that_somebody_else_has_read_is_counted_once() -> None:
+    def look(world: World) -> None:
+        sequence = next(iter(world.core.life.parking.rows.sequences())) + 3
+        message = world.core.life.parking.look(sequence)
+        assert message is not None
+        world.core.memory.want(message, lambda message: None)
+        [reads] = world.core.memory.take_reads() or [None]
+        assert reads is None or reads.then is None
+
+    world = read_on(deep(), look)
+    world.check()
+
+
+def test_who_knows_a_message_by_its_sequence_finds_it_in_a_run() -> None:
+    world = deep()
+    take(world)
+    life = world.core.life
+    sequence = next(iter(life._runs.values())).sequences[3]
+    message = life.parking.message(sequence)
+    assert message is not None and message.sequence == sequence
+    assert life.message(sequence) is message is life.parking.look(sequence)
+
+
+@pytest.mark.parametrize("accepted", [3, 16, 40])
+def test_parts_of_what_a_receiver_in_mode_second_holds_are_answered(accepted: int) -> None:
+    world = deep()
+    client, link = take(world, second=True)
+    held = client.held(link)
+    [session] = client.server.sessions
+    link.session.settle_all(held[:accepted], ACCEPTED)
+    world.carry()
+    assert session.oldest_outgoing == held[0].delivery_id
+    assert session.outgoing_count == DEPTH
+    world.settle()
+    assert session.outgoing_count == DEPTH - accepted
+    assert [one.settled for one in held] == [True] * accepted + [False] * (DEPTH - accepted)
+    link.session.settle_all(held[accepted:], ACCEPTED)
+    world.settle()
+    assert all(one.settled for one in held)
+
+
+def test_copies_of_a_topic_come_singly() -> None:
+    """They share a record: what a run counts of the disk would count it twice."""
+    world = World(OPTIONS, sizes=SIZES)
+    clients = [world.client(f"c{at}") for at in range(2)]
+    for client in clients:
+        client.subscriber("t", "s", durable=True, credit=0)
+    publisher = world.client()
+    link = publisher.publisher("t")
+    for at in range(DEPTH):
+        publisher.post_all(link, durable(f"m{at:02}"))
+    world.settle()
+    world = world.stop()
+    for at in range(2):
+        client = world.client(f"c{at}")
+        receiver = client.subscriber("t", "s", durable=True, credit=100)
+        world.settle()
+        assert texts(client, receiver) == [f"m{at:02}" for at in range(DEPTH)]
+        receiver.session.settle_all(client.held(receiver), ACCEPTED)
+        world.settle()
+    world.check_journal()
