@@ -24,6 +24,7 @@ from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressPolicy, BrokerLimits
 from acquit.broker.parking import Parking, Sizes
 from acquit.broker.queue import NodeState
+from acquit.ledger.rows import PlainRows
 from tests.support.broker_world import places
 
 pytestmark = pytest.mark.promise("order")
@@ -301,3 +302,37 @@ def test_the_walk_parks() -> None:
         deep.step()
     assert deep.parked > 20
     assert deep.read_back > 5
+
+
+def read_back() -> Deep:
+    """A backlog that has nothing but a run that was read back, of four messages."""
+    deep = Deep(Random(1), Sizes(1, 4))
+    rows = PlainRows()
+    for sequence in range(11, 15):
+        rows.add(sequence, sequence, sequence, 1, QUEUE.number, 0, DURABLE, 4)
+        deep.model.append((-4, sequence))
+    deep.parking.take_over(rows, [(QUEUE, 4)])
+    deep.backlog.restore(4, array("Q", range(11, 15)))
+    deep.read()
+    assert deep.read_back and deep.backlog.next_run() is not None
+    return deep
+
+
+def test_what_comes_late_stands_before_what_was_read_back() -> None:
+    deep = read_back()
+    deep.backlog.add(deep.message(5, 4))
+    deep.backlog.add(deep.message(20, 4))
+    go(deep, 0)
+
+
+def test_what_was_read_back_is_there_after_a_sweep() -> None:
+    deep = read_back()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backlog, "_SWEEP_MIN", 0)
+        others = [deep.message(sequence, 9) for sequence in range(20, 30)]
+        deep.backlog.extend(others)
+        for one in others:
+            deep.model.remove((-9, one.sequence))
+            deep.gone(one)
+            deep.backlog.left()
+    go(deep, 0)

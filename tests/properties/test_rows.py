@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from acquit.ledger.events import DISPATCHED
 from acquit.ledger.live import LiveMessage, Notes
 from acquit.ledger.live_messages import LiveMessages
-from acquit.ledger.rows import PlainRow, PlainRows
+from acquit.ledger.rows import PlainRow, PlainRows, Stretch
 from acquit.store.interface import Position
 
 CHUNK = 4_096
@@ -154,3 +155,22 @@ def test_live_messages_are_a_dictionary(story: list[tuple[str, int, int]]) -> No
         assert {one.sequence: one for one in kept.copies()} == model
         assert sorted(kept) == sorted(model)
     assert kept == model
+
+
+def test_what_is_read_together_is_kept_together() -> None:
+    """Rows are kept in chunks: a stretch is of one."""
+    rows = PlainRows()
+    for sequence in [*range(4_090, 4_103), 4_105]:
+        rows.add(sequence, sequence, 7 << 32, sequence * 3, 1, 0, 1, 4)
+    first = rows.beginning(list(rows.sequences()))
+    assert first == range(4_090, 4_096)
+    assert rows.stretch(first, 1, 4) == Stretch(
+        array("Q", first), array("Q", [7 << 32] * 6), array("q", [sequence * 3 for sequence in first])
+    )
+    rows.leave_out(first)
+    second = rows.beginning(list(rows.sequences()))
+    assert second == range(4_096, 4_103)
+    assert rows.stretch(second, 1, 5) is rows.stretch(second, 3, 4) is None
+    rows.acquire(4_100, 9)
+    assert rows.stretch(second, 3, 4) is rows.stretch(second, 1, 4) is None
+    assert len(rows) == 8

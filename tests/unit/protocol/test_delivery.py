@@ -336,12 +336,14 @@ def test_who_looks_at_what_waits_for_us_finds_single_ones(heard: bool) -> None:
     peer, link = sent()
     together(link, "fg")
     run = said_of(peer, FIRST + 1, FIRST + 5)
+    accept(peer, FIRST, settled=None)
     if heard:
         run.heard = True
     found = link.unsettled()
     assert [one.delivery_id for one in found] == list(range(FIRST, FIRST + 8)), "in order"
     assert [one.context for one in found] == ["first", *([None] * 5 if heard else "abcde"), *"fg"]
-    assert [one.remote_state for one in found] == [None, *[ACCEPTED] * 5, None, None]
+    assert [one.remote_state for one in found] == [*[ACCEPTED] * 6, None, None]
+    assert {one.phase for one in found[1:6]} == {found[0].phase} != {found[6].phase}
     assert not run.whole and run.deliveries == found[1:6]
     assert link.session.settle_sent(run, ACCEPTED) == 5
     assert [one.context for one in link.unsettled()] == ["first", *"fg"]

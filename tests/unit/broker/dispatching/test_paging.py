@@ -10,6 +10,7 @@ import pytest
 from acquit.broker import parking
 from acquit.broker.dispatching import paging
 from acquit.broker.dispatching.paging import Paging
+from acquit.broker.message import DISPATCHED
 from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
@@ -77,8 +78,8 @@ def test_blocks_are_handed_out_as_runs() -> None:
     assert not live_of(world, "q")
 
 
-def test_each_says_when_it_was_posted() -> None:
-    """They were posted at times of their own, and say so as single ones do."""
+def over_time() -> tuple[World, dict[int, int]]:
+    """The same, of messages that were posted one after the other; and when, by sequence."""
     world = World(OPTIONS, sizes=SIZES)
     client = world.client()
     link = client.sender("q")
@@ -88,16 +89,37 @@ def test_each_says_when_it_was_posted() -> None:
     client.close()
     world = world.stop()
     rows = world.core.life.parking.rows
-    found = [row for row in map(rows.find, rows.sequences()) if row is not None]
-    expected = {row.sequence: row.posted_us // 1000 for row in found}
-    assert len(set(expected.values())) == DEPTH
+    posted_us = {row.sequence: row.posted_us for row in map(rows.find, rows.sequences()) if row is not None}
+    assert len(set(posted_us.values())) == DEPTH
+    return world, posted_us
+
+
+def test_each_says_when_it_was_posted() -> None:
+    """They were posted at times of their own, and say so as single ones do."""
+    world, posted_us = over_time()
     client, receiver = take(world)
-    assert handed(world)
-    said = {}
-    for message in messages(client, receiver):
-        said[message.annotations[SEQUENCE]] = message.annotations[POSTED_AT]
-    assert len(said) == DEPTH
-    assert said == expected
+    assert handed(world) == TOGETHER
+    annotations = [message.annotations or {} for message in messages(client, receiver)]
+    said = {one[SEQUENCE]: one[POSTED_AT] for one in annotations}
+    assert said == {sequence: time_us // 1000 for sequence, time_us in posted_us.items()}
+
+
+def test_the_oldest_of_what_is_left_of_a_run_says_how_old_it_is() -> None:
+    world, posted_us = over_time()
+    take(world, credit=20)
+    assert handed(world) == [4]
+    assert named(world).backlog.oldest_us() == sorted(posted_us.values())[20]
+
+
+def test_one_that_was_handed_out_before_says_so() -> None:
+    world = deep()
+    rows = world.core.life.parking.rows
+    marked = list(rows.sequences())[20]
+    rows.mark(marked, DISPATCHED)
+    client, link = take(world)
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
+    again = [message.header is not None and not message.header.first_acquirer for message in messages(client, link)]
+    assert [at for at, told in enumerate(again) if told] == [20]
 
 
 def test_what_comes_back_of_a_run_is_in_its_place() -> None:
