@@ -150,8 +150,11 @@ def _fits(template: Template, payloads: Sequence[bytes]) -> bool:
 
 
 def _may_be_together(queue: Queue) -> bool:
-    """Return whether nobody looks at each message of a queue before it is handed out."""
-    return not (queue.browsers or queue.delayed or queue.groups is not None) and queue.values is None
+    """Return whether nobody looks at each message of a queue before it is handed out. A browser that never had credit,
+    as one that only asks how many there are, has looked at none."""
+    if queue.delayed or queue.groups is not None or queue.values is not None:
+        return False
+    return not any(browser.started for browser in queue.browsers)
 
 
 __all__ = ["Paging"]

@@ -165,18 +165,29 @@ def test_what_was_not_where_it_was_looked_for_comes_singly(monkeypatch: pytest.M
     assert not handed(world)
 
 
-def of_browser(world: World) -> None:
-    world.client().receiver("q", "browser", browse=True)
-
-
-@pytest.mark.parametrize("looks", [of_browser])
-def test_where_somebody_looks_at_each_they_come_singly(looks: Callable[[World], None]) -> None:
+@pytest.mark.parametrize("credit", [0, 1])
+def test_where_somebody_looks_at_each_they_come_singly(credit: int) -> None:
+    """A browser without credit, as Spark's that asks how many there are, looks at none."""
     world = deep()
-    looks(world)
+    world.client().receiver("q", "browser", credit=credit, browse=True)
     world.settle()
     client, link = take(world)
     assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
-    assert not handed(world)
+    assert handed(world) == ([] if credit else TOGETHER)
+
+
+def test_a_browser_that_begins_while_a_run_stands_in_front_sees_all() -> None:
+    world = deep()
+    browsing = world.client()
+    browser = browsing.receiver("q", "browser", credit=0, browse=True)
+    client, link = take(world, credit=20)
+    assert handed(world) == [4]
+    browser.grant(100)
+    world.settle()
+    link.grant(100)
+    world.settle()
+    assert texts(browsing, browser) == [f"m{at:02}" for at in range(20, DEPTH)]
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
 
 
 @pytest.mark.parametrize(("address", "options"), [("q", {"presettled": True}), ("locked", {})])
