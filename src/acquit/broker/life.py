@@ -170,13 +170,13 @@ class Life:
 
     def enter_run(self, run: MessageRun, recorded: Recorded) -> None:
         """Count durable messages in a run that were recorded as entering."""
-        self.run_unparked(run)
+        self.add_run(run)
         self.occupancy.entered_together(recorded.positions)
         self.live_bytes += run.payload_bytes
 
-    def run_unparked(self, run: MessageRun) -> None:
-        """Know messages that were parked, and have come into a run. Runs have sequences that follow one another: so
-        each sequence can be in one of them alone."""
+    def add_run(self, run: MessageRun) -> None:
+        """Know messages that have come into a run: they were recorded, or parked. The sequences of a run follow one
+        another; one with gaps would hide what is in them from `message`."""
         self.keep_run(run)
         self._in_runs += run.count
 

@@ -71,7 +71,8 @@ class Memory:
         self.apply(limits)
         self.wanted: list[Message] = []
         """Messages whose bodies are to be read; see `take_reads`."""
-        self._reads: list[Reads] = []
+        self.wanted_together: list[Reads] = []
+        """Reads that are asked for together; see `take_reads`."""
         self._continuations: dict[Message, list[Callable[[Message], None]]] = {}
         """Calls that wait for a body which is being read, by message; none where it is read ahead."""
         self._retry: list[Message] = []
@@ -245,11 +246,12 @@ class Memory:
 
     def want_together(self, reads: Reads) -> None:
         """Read bodies that are asked for together."""
-        self._reads.append(reads)
+        self.wanted_together.append(reads)
 
     def take_reads(self) -> list[Reads]:
         """Return the reads of what is wanted since the last time."""
-        (wanted, self.wanted), (reads, self._reads) = (self.wanted, []), (self._reads, [])
+        wanted, self.wanted = self.wanted, []
+        reads, self.wanted_together = self.wanted_together, []
         return reads + [_where(wanted[at : at + READS_AT_ONCE]) for at in range(0, len(wanted), READS_AT_ONCE)]
 
     def loaded(self, messages: Sequence[Message], payloads: Sequence[bytes | None]) -> set[QueueBase]:

@@ -629,7 +629,8 @@ class Server:
             client = engine.context
             if isinstance(client, PeerSocket):
                 client.pump.touch()
-        self._submit_reads()
+        if core.memory.wanted or core.memory.wanted_together:
+            self._submit_reads()
         if self._checkpointer.active:
             self._checkpoint(now_us)
         self._committer.kick()

@@ -48,7 +48,7 @@ _AVAILABLE = NodeState.AVAILABLE
 _SWEEP_MIN = 1_000
 _PORTION = 5_000
 _MORE_BLOCKS = 16
-_RUNS_AHEAD: Final = 2
+RUNS_AHEAD: Final = 2
 """Runs that stand in front of what is parked: one is handed out while the other is read."""
 _TIDIED = 2_000
 _LIST_MAX = 1_024
@@ -203,7 +203,7 @@ class Backlog:
             if lane.deep and (lane.front or lane.blocks):
                 if lane.front and _run_in(lane.front[0]) is None:
                     return None
-                block = lane.blocks[0] if lane.blocks and len(lane.front) < _RUNS_AHEAD else None
+                block = lane.blocks[0] if lane.blocks and len(lane.front) < RUNS_AHEAD else None
                 return block if isinstance(block, array) else None
             if lane.tail or lane.parts:
                 return None
@@ -689,4 +689,4 @@ def _emptied(places: deque[T]) -> Iterator[T]:
         yield places.popleft()
 
 
-__all__ = ["Backlog"]
+__all__ = ["RUNS_AHEAD", "Backlog"]

@@ -13,10 +13,11 @@ last value, a redelivery that is waited for).
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from acquit.broker.dispatching.backlog import RUNS_AHEAD
 from acquit.broker.intake.shaping import read_posting
-from acquit.broker.intake.templates import Templates
+from acquit.broker.intake.templates import learn_template
 from acquit.broker.memory import BESIDE_BODY_BYTES, Reads, restore_body
 from acquit.broker.message_run import MessageRun, Recorded
 from acquit.broker.queue import NodeState
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from acquit.broker.life import Life
     from acquit.broker.nodes.node import Queue
 
-RUN_BYTES_MAX: Final = 1 << 20
-"""Bytes of a run that is read, about. What makes no run worth it (`Sizes.run`) within that comes singly."""
-
 
 class Paging:
     """Reads blocks of parked messages."""
@@ -42,7 +40,8 @@ class Paging:
         self._life = life
         self._memory = life.memory
         self._parking = life.parking
-        self._templates = Templates()
+        self._latest: Template | None = None
+        """Template of the last run."""
         self._coming: set[Queue] = set()
         """Queues of which a block is being read."""
         self._unfit: array[int] | None = None
@@ -68,9 +67,9 @@ class Paging:
             self._unfit = block
             return False
         sizes = [fingerprint >> 32 for fingerprint in stretch.fingerprints]
-        count = len(sizes)
-        if sum(sizes) > RUN_BYTES_MAX:
-            count = max(1, RUN_BYTES_MAX // max(sizes))
+        count, bytes_max = len(sizes), self._memory.read_ahead_bytes // RUNS_AHEAD
+        if sum(sizes) > bytes_max:
+            count = max(1, bytes_max // max(sizes))
         if count < self._parking.sizes.run:
             self._unfit = block
             return False
@@ -93,7 +92,7 @@ class Paging:
         if run is not None:
             self._parking.leave_out(queue, sequences)
             self._memory.hold_run(run)
-            self._life.run_unparked(run)
+            self._life.add_run(run)
             backlog.replace(block, len(sequences), run)
             return
         messages = self._parking.objects(sequences)
@@ -134,14 +133,14 @@ class Paging:
 
     def _template(self, payloads: Sequence[bytes]) -> Template | None:
         """Return the template that fits all of these; None for none."""
-        template = self._templates.latest
-        if template is None or not _fits(template, payloads):
+        if self._latest is None or not _fits(self._latest, payloads):
             try:
-                self._templates.learn(read_posting(payloads[0]))
+                self._latest = learn_template(read_posting(payloads[0]))
             except DecodeError:  # whatever was let in, it must not stop a queue
                 return None
-            template = self._templates.latest
-        return template if template is not None and _fits(template, payloads) else None
+            if self._latest is None or not _fits(self._latest, payloads):
+                return None
+        return self._latest
 
 
 def _fits(template: Template, payloads: Sequence[bytes]) -> bool:
