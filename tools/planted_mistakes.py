@@ -167,8 +167,8 @@ MISTAKES: tuple[Planted, ...] = (
         "accept before sync",
         "a durable message whose posting was answered *accepted* survives a kill and a loss of power",
         "broker/intake/posting.py",
-        "            self._scribe.when_synced(self._synced, pending, producer.link.session, deliveries)\n",
-        "            self._synced(pending, producer.link.session, deliveries)\n",
+        "            scribe.when_synced(self._synced, pending, session, deliveries)\n",
+        "            self._synced(pending, session, deliveries)\n",
     ),
     _one(
         "refused, and taken all the same",

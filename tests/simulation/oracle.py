@@ -123,9 +123,8 @@ class Oracle:
         """Queues of those that have several."""
         self._broken: set[object] = set()
         self._selected: set[str] = set()
-        self._deaths = 0
-        self._died_s = 0.0
-        """Brokers that have ended, one way or another."""
+        self._deaths_s: list[float] = []
+        """When brokers ended, one way or another."""
         self._breaks = 0
         """Connections that were lost: each may have added one to the delivery-count of any message."""
         self._latest: dict[object, int] = {}
@@ -308,7 +307,8 @@ class Oracle:
             return
         due_s = self.wall.reached_s(posting.due_ms, posting.sent_s)
         sweep = self._sweeps.took(seen.queue, seen.sequence, posting.colour, posting.told_s, due_s, since_s=since_s)
-        if sweep is not None and self.place(seen.queue).displaces and sweep.answered_s < self._died_s:
+        died_s = max(self._deaths_s, default=0.0)
+        if sweep is not None and self.place(seen.queue).displaces and sweep.answered_s < died_s:
             return  # it was displaced before, which the broker had not recorded: nothing was done to it
         if sweep is not None:
             raise Violation(f"swept: {seen.sequence} ({seen.key}) is in {seen.queue} after {sweep}")
@@ -348,8 +348,8 @@ class Oracle:
         self.happened("delivered")
         sequence, key, queue = seen.sequence, seen.key, seen.queue
         posting, place = self._was_sent(seen), self.place(queue)
-        posting.copies.add(sequence)
         self._check_begun(posting, queue)
+        posting.copies.add(sequence)
         copy = self.copies.get(sequence)
         if copy is None:
             copy = self.copies[sequence] = Copy(key, queue)
@@ -421,8 +421,10 @@ class Oracle:
 
         A subscription that goes with its links gives out at once what it has, in memory alone. A broker that dies
         before the delivery-tag, or the id, is on the disk knows nothing of that posting, and its sender was told
-        nothing: it is posted once more, and enters the same subscription, whose reader has come back."""
-        return queue in self._begun_s and self._died_s >= posting.sent_s
+        nothing: it is posted once more, and enters the same subscription, whose reader has come back. An id of what
+        no queue keeps on the disk is not there either."""
+        until_s = posting.told_s if posting.exactly else math.inf
+        return queue in self._begun_s and any(posting.sent_s <= died_s <= until_s for died_s in self._deaths_s)
 
     def _check_exactly(self, posting: Posting, queue: str) -> None:
         copies = [one for one in posting.copies if self.copies[one].queue == queue and not self.copies[one].moved]
@@ -605,8 +607,7 @@ class Oracle:
 
     def broker_died(self) -> None:
         """What it had done and not recorded is undone: attempts that nobody was told of count no more."""
-        self._deaths += 1
-        self._died_s = self.now()
+        self._deaths_s.append(self.now())
         for copy in self.copies.values():
             copy.count_seen = min(copy.count_seen, copy.count_min)
 
@@ -835,7 +836,7 @@ class Oracle:
         for (key, queue), sequences in copies.items():
             if queue in self._passing:  # what was in it, and its id, may be forgotten, and both begin anew
                 continue
-            if self._deaths and not self.postings[key].durable:  # its id is nowhere but in the memory that is gone
+            if self._deaths_s and not self.postings[key].durable:  # its id is nowhere but in the memory that is gone
                 continue
             if queue in self._sweeps.targets or len(sequences) == 1:
                 continue

@@ -39,10 +39,8 @@ _NO_WORD: Final = (
     "client and broker settle with their outcome, where they receive, and tell no progress, where they send"
 )
 _NO_MAP: Final = "what is settled is in no map: what is said of it is not looked up"
-_UNDECIDED: Final = "a lock runs out over what nobody has decided"
 _BUILT: Final = "neither client nor broker gives a message up half-way"
 _WHOLE: Final = "who decides has the whole message: no frame of it follows"
-_NOBODYS: Final = "locks run out between the calls of an engine: what it has lost is nobody's by then"
 _TAKEN_BACK: Final = (
     "a client renews nothing that it knows is taken back, and a broker tells a state only where its sender settles last"
 )
@@ -75,8 +73,6 @@ NEVER_ASKED: Final[dict[Row, str]] = {
     **{("settlement, sender", phase.name, Input.ABORT.name): _BUILT for phase in Phase},
     **{("settlement, receiver", phase.name, Input.DECIDE.name): _NO_WORD for phase in Phase},
     **{("settlement, receiver", Phase.DECIDED.name, input_.name): _NO_WORD for input_ in Input},
-    ("settlement, sender", Phase.SETTLED.name, Input.DECIDE.name): _UNDECIDED,
-    ("settlement, sender", Phase.LOST.name, Input.DECIDE.name): _NOBODYS,
     ("settlement, receiver", Phase.OFFERED.name, Input.UPDATE.name): _TAKEN_BACK,
     ("settlement, receiver", Phase.DECIDED_SECOND.name, Input.RECV_TRANSFER_SETTLED.name): _WHOLE,
     ("settlement, receiver", Phase.DECIDED_SECOND.name, Input.RECV_ABORT.name): _WHOLE,

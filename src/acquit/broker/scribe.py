@@ -315,6 +315,10 @@ class Scribe:
         else:
             self._waiting.append((call, arguments))
 
+    def with_next(self, call: Callable[..., None], *arguments: object) -> None:
+        """Call it once the next batch is durable, in which something of this turn is, or will be before it ends."""
+        self._waiting.append((call, arguments))
+
     def once_durable(self, call: Callable[..., None], *arguments: object) -> None:
         """Call it as `when_synced` does, but at once where all is durable: no batch may come for a long time."""
         if self.recorder.pending or self.journal.in_flight:

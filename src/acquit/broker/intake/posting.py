@@ -254,7 +254,8 @@ class Poster:
         durable = messages[0].state is _PENDING
         if durable:
             self._life.live_bytes += payload_bytes
-        self._answer_group(producer, [(queue, messages)] if durable else [], deliveries, payload_bytes)
+        pending = [(queue, messages)] if durable else []
+        self._answer_group(producer, pending, deliveries, payload_bytes, durable=durable)
 
     def _answer_group(
         self,
@@ -262,19 +263,30 @@ class Poster:
         pending: list[tuple[Queue, list[Message]]],
         deliveries: list[Delivery],
         payload_bytes: int,
+        *,
+        durable: bool,
     ) -> None:
-        """Answer plain messages that have entered: once they are synced where some of them, `pending`, wait for that,
-        by the queues that they are in."""
-        durable = bool(pending)
+        """Answer plain messages that have entered, sent as `durable` or not: once they are synced where some of them,
+        `pending`, wait for that, by the queues that they are in."""
+        scribe, session = self._scribe, producer.link.session
         if producer.templates.predicts(deliveries[0].payload):  # the next may be like it, all of them
-            producer.link.takes_runs = bool(self._runs.queues(producer, durable=durable))
+            producer.link.takes_runs = bool(self._runs.queues(producer, durable=bool(pending)))
         if producer.resumable is not None:
             self._remember(producer.resumable, deliveries, durable=durable)
-        if durable:
-            self._scribe.when_synced(self._synced, pending, producer.link.session, deliveries)
+        if pending:
+            scribe.when_synced(self._synced, pending, session, deliveries)
+        elif durable and self._waits(producer, deliveries):
+            scribe.when_synced(self._answer_synced, scribe.time_us, session, deliveries)
         else:
-            producer.link.session.settle_all(deliveries, ACCEPTED)
-        self._learn_size(producer, payload_bytes // len(deliveries), durable=durable)
+            session.settle_all(deliveries, ACCEPTED)
+        self._learn_size(producer, payload_bytes // len(deliveries), durable=bool(pending))
+
+    @staticmethod
+    def _waits(producer: Producer, deliveries: Iterable[Delivery]) -> bool:
+        """True if the answer to durable messages waits for the disk though no queue keeps them there: the broker is to
+        know them again. Who was told *accepted* may ask once more over a crash, and they would come to subscriptions
+        that have begun since."""
+        return producer.remembers and not all(delivery.settled for delivery in deliveries)
 
     @staticmethod
     def _learn_size(producer: Producer, average_bytes: int, *, durable: bool) -> None:
@@ -315,12 +327,13 @@ class Poster:
     def _enter_fan(self, producer: Producer, fan: Fan | None) -> None:
         """Enter what was gathered, and answer it."""
         if fan is not None and fan.deliveries:
-            self._answer_group(producer, fan.enter(), fan.deliveries, fan.payload_bytes)
+            self._answer_group(producer, fan.enter(), fan.deliveries, fan.payload_bytes, durable=fan.durable)
 
     def _receive_one(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> None:
         """Take one delivery, whatever it is."""
         try:
-            posted = self._post(self.reader.arrival(producer, delivery, posting), releases=not delivery.settled)
+            arrival = self.reader.arrival(producer, delivery, posting)
+            posted = self._post(arrival, releases=not delivery.settled)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
         except (DecodeError, Refused) as exc:
@@ -333,9 +346,13 @@ class Poster:
                 return
             if posted.queues:
                 self._learn_size(producer, len(delivery.payload), durable=posted.durable)
+            durable = posted.durable or arrival.posting.durable
             if producer.resumable is not None:
-                self._remember(producer.resumable, [delivery], durable=posted.durable)
-            self._accept(delivery, durable=posted.durable)
+                self._remember(producer.resumable, [delivery], durable=durable)
+            if durable and not posted.durable and self._waits(producer, [delivery]):
+                self._scribe.with_next(self._answer, delivery, self._scribe.time_us)
+            else:
+                self._accept(delivery, durable=posted.durable)
 
     def _post(self, arrival: Arrival, *, releases: bool) -> Posted:
         """Put a message into its queues, or count it where it has been before or nobody takes it. `releases`: it can be

@@ -170,7 +170,7 @@ class Runs:
             return []
         if template.marked and (durable or template.closes_group):
             return []
-        if producer.resumable is not None or producer.mark is not None:
+        if producer.remembers:
             return []
         if durable and (producer.queue is None or not producer.queue.durable):
             return []  # of a topic's copies one has the record

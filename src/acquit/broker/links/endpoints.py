@@ -73,6 +73,11 @@ class Producer(Actor):
         self.starved = False
         """True if the link has less credit than it would have with room for everything."""
 
+    @property
+    def remembers(self) -> bool:
+        """True if the broker remembers what was posted on it, by delivery-tags or a mark, over its own end as well."""
+        return self.resumable is not None or self.mark is not None
+
 
 def takes_rejected(link: ReceivingLink) -> bool:
     """True if the sender of `link` takes *rejected*: its source lists that outcome, or none at all (3.5.3)."""

@@ -1,4 +1,5 @@
-"""What becomes of a posting that is refused: by every reason, in a transaction and out of one."""
+"""What becomes of a posting that is refused: by every reason, in a transaction and out of one; and of one that the
+broker is to know again, though no queue keeps it on the disk."""
 
 from __future__ import annotations
 
@@ -7,11 +8,21 @@ import pytest
 from acquit.broker.access.permissions import Permissions
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.options.security import Role, Security, User
-from acquit.protocol.definitions import Accepted, Rejected, Source, Target, TransactionalState
+from acquit.protocol.definitions import (
+    Accepted,
+    RcvSettleMode,
+    Rejected,
+    Source,
+    Target,
+    TransactionalState,
+)
+from acquit.protocol.extensions import RESUME, SENDER_MARK
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable, live_of
 from tests.support.transacting import Controller
+from tests.unit.broker.intake.test_marks import placed
+from tests.unit.broker.links.test_termini import LASTING
 
 OPTIONS = BrokerOptions(
     address=(
@@ -167,3 +178,88 @@ def test_a_message_without_a_body_is_taken(world: World, client: Client) -> None
     link = attach(client, "good")
     sent = send(client, link, b"\x00\x53\x73\xc0\x04\x01\xa1\x01a", None, settled=False)
     assert client.outcome(sent) == Accepted()
+
+
+# -- what the broker is to know again ---------------------------------------------------------------------------------
+
+
+def remembered(client: Client, way: str, tags: tuple[bytes, ...] = ()) -> SendingLink:
+    """A sender to the topic "t", of which the broker remembers the delivery-tags or the mark."""
+    topic = ("topic",)
+    if way == "mark":
+        return client.sender(None, target=Target("t", capabilities=topic), properties={SENDER_MARK: "query:0"})
+    link = client.begun.attach_sender(
+        "sender",
+        source=Source("here"),
+        target=Target("t", capabilities=topic, **LASTING),
+        rcv_settle_mode=RcvSettleMode.SECOND,
+        unsettled=dict.fromkeys(tags) or None,
+        desired_capabilities=(RESUME,),
+    )
+    client.world.settle()
+    return link
+
+
+PLAIN: dict[str, object] = {}
+ENDS: dict[str, object] = {"ttl_ms": 60_000}
+FIELDS = {"plain": [PLAIN] * 3, "with an end": [ENDS] * 3, "both": [PLAIN, PLAIN, ENDS]}
+"""Messages that come as a group, and such as come by themselves."""
+
+
+@pytest.mark.parametrize("way", ["tags", "mark"])
+@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
+def test_what_is_to_be_known_again_is_answered_once_the_disk_knows_it(
+    way: str, fields: list[dict[str, object]]
+) -> None:
+    """No subscription keeps it on the disk. It comes once, also to one that began after a crash."""
+    world = World()
+    world.client("reader").subscriber("t", "passing")
+    client = world.client("sender")
+    link = remembered(client, way)
+    first, *messages = [placed(0, index, **one) for index, one in enumerate([fields[-1], *fields])]
+    client.post_all(link, first)
+    client.post_all(client.sender("elsewhere", "other"), durable("x"))
+    client.post(client.sender("elsewhere", "another"), durable("x"))
+    world.carry()
+    earlier = world.core.scribe.take_batch()
+    assert earlier is not None
+    sent = client.post(link, *messages)
+    world.carry()
+    earlier.write_and_sync()
+    world.core.synced(world.opened.journal.complete(earlier), world.now_us)
+    world.carry()
+    assert [client.outcome(one) or client.answers.get(one) for one in sent] == [None] * 3
+    world.settle()
+    assert [client.answers[one][0] for one in sent] == [Accepted()] * 3
+    world = world.crash()
+    world.client("reader").subscriber("t", "lasting", durable=True)
+    client = world.client("sender")
+    tags = tuple(one.tag for one in sent)
+    link = remembered(client, way, tags)
+    if way == "tags":
+        assert link.remote_attach is not None
+        assert link.remote_attach.unsettled == dict.fromkeys(tags, Accepted())
+    else:
+        client.post_all(link, *messages)
+        assert [client.outcome(one) for one in client.answers] == [Accepted()] * 3
+    (queue,) = (name for name in world.core.queues.by_name if name.startswith("t::"))
+    assert live_of(world, queue) == 0
+    world.check_journal()
+
+
+@pytest.mark.parametrize("way", ["tags", "mark"])
+@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
+@pytest.mark.parametrize(("settled", "lasts"), [(True, True), (False, False)])
+def test_what_nobody_is_to_hear_of_again_waits_for_nothing(
+    way: str, fields: list[dict[str, object]], settled: bool, lasts: bool
+) -> None:
+    world = World()
+    world.client("reader").subscriber("t", "passing")
+    client = world.client("sender")
+    link = remembered(client, way)
+    world.settle()
+    messages = [placed(0, index, durable=lasts, **one) for index, one in enumerate(fields)]
+    sent = client.post(link, *messages, settled=settled)
+    world.carry()
+    assert not world.core.scribe._waiting
+    assert [one in client.answers for one in sent] == [not settled] * 3
