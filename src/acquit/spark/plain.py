@@ -8,10 +8,11 @@ disagree about the meaning of bytes; a property test holds them to the same rows
 
 A message is *plain* when it is laid out like this, each section in its short form::
 
-    header or none | message annotations, ours the last | properties or none | application-properties or none
+    header or none | message annotations, our two together | properties or none | application-properties or none
     | one data section, or one value that is text or binary | nothing behind it
 
-(Of another broker than ours, annotations belong to the pattern, and need not be there.)
+(Other annotations belong to the pattern: a message that was acquired before has some behind our two. Those of another
+broker than ours belong to it, too, and need not be there.)
 
 and its texts are UTF-8, its times in the calendar. Anything else goes the long way.
 
@@ -261,7 +262,7 @@ class _Reader:
         self.octets = np.frombuffer(data, np.uint8)
         self.numbers: _Words = np.ndarray((len(data) - 7,), ">u8", data, 0, (1,))
         self._words: _Words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
-        self._last = len(data) - len(_PADDING)
+        self._last = len(data) - len(_PADDING) + 1  # what would end further behind does not seem to end where all ends
         self.plain = np.ones(len(payloads), np.bool_)
         """Mask of the messages that are plain as far as they were read."""
         self.nameless = np.ones(len(payloads), np.bool_)
@@ -321,23 +322,29 @@ class _Reader:
         return self.within(np.where(self.begins(at, _ANNOTATIONS), at + 5 + self.octet(at + 4), at))
 
     def own_annotations(self, at: Places) -> Places:
-        """Read the message annotations, of which ours are the last."""
+        """Read the message annotations: our two, one behind the other, and others before and behind them."""
         self.plain &= self.begins(at, _ANNOTATIONS)
-        others = self.octet(at + 5) - 4
-        self.plain &= (others >= 0) & (others <= 2 * _ENTRIES_MAX) & (others % 2 == 0)
+        counts = self.octet(at + 5)
+        self.plain &= (counts <= 2 * _ENTRIES_MAX) & (counts % 2 == 0)
         end = self.within(at + 5 + self.octet(at + 4))
-        place_at = at + 6
-        for place, (there, _, part) in enumerate(self._values(place_at, np.where(self.plain, others, 0))):
-            if place % 2 == 0:  # of several sequences the first would be the message's
-                same = (part.end - part.start == len(SEQUENCE)) & self.begins(part.start, SEQUENCE.encode())
-                self.plain &= ~(there & same)
+        place_at = own_at = at + 6
+        found = np.zeros((2, len(at)), np.bool_)
+        for place, (there, _, part) in enumerate(self._values(place_at, np.where(self.plain, counts, 0))):
+            if place % 2 == 0:
+                for name, before in zip((SEQUENCE, POSTED_AT), found, strict=True):
+                    same = there & (part.end - part.start == len(name)) & self.begins(part.start, name.encode())
+                    self.plain &= ~(same & before)  # of several the first would be the message's
+                    before |= same
+                    if name is SEQUENCE:
+                        own_at = np.where(same, place_at, own_at)
             place_at = part.end
-        for column, name in (("sequence", _SEQUENCE_NAME), ("posted_at", _TIME_NAME)):
-            self.plain &= self.begins(place_at, name)
-            start = self.within(place_at + len(name))
-            place_at = self.within(start + 8)
-            self._add(Varying(np.ones(len(at), np.bool_), start, start, place_at), column)
         self.plain &= place_at == end
+        for column, whole in (("sequence", _SEQUENCE_NAME), ("posted_at", _TIME_NAME)):
+            self.plain &= self.begins(own_at, whole)
+            start = self.within(own_at + len(whole))
+            own_at = self.within(start + 8)
+            self._add(Varying(np.ones(len(at), np.bool_), start, start, own_at), column)
+        self.plain &= own_at <= end
         return end
 
     def properties(self, at: Places) -> Places:
@@ -501,8 +508,7 @@ def identify_posted(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mas
     at = read.header(starts)
     read.own_annotations(at)
     sequence, posted_at = read.parts["sequence"], read.parts["posted_at"]
-    # Places are kept within the bytes. No body follows that would show where one was: what is cut short is not whole.
-    read.plain &= (at + 5 + read.octet(at + 4) <= ends) & (posted_at.start + 8 <= ends)
+    read.plain &= at + 5 + read.octet(at + 4) <= ends  # no body follows that would show what is cut short
     sequences, times = (read.numbers[part.start].astype(np.int64) for part in (sequence, posted_at))
     read.plain &= sequences > 0
     sequence_at = (sequence.start - starts).tolist()

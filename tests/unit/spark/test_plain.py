@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.broker.intake.shaping import make_body
-from acquit.protocol.codec import Byte, Float, Int, Short, Timestamp, UByte, UInt, ULong, UShort
+from acquit.broker.intake.shaping import make_body, merge_annotations
+from acquit.protocol.codec import Byte, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort, encode
+from acquit.protocol.extensions import ACQUIRED_COUNT
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
@@ -42,11 +43,14 @@ def assert_the_same(payloads: list[bytes], field: str | None = None) -> None:
         assert short == made(payloads, short=False, field=field, ours=ours)
 
 
-def handed_out(message: Message, sequence: int, posted_ms: int) -> bytes:
-    """As our broker sends it."""
+def handed_out(message: Message, sequence: int, posted_ms: int, behind: dict[str, object] | None = None) -> bytes:
+    """As our broker sends it. `behind`: annotations that it was given since it was posted."""
     payload = message.encode()
     sections = scan_sections(payload)
-    return sections.header + make_body(sections, sequence, posted_ms)
+    body = make_body(sections, sequence, posted_ms)
+    if behind:
+        body = merge_annotations(body, encode({Symbol(name): value for name, value in behind.items()}))
+    return sections.header + body
 
 
 _texts = st.text(max_size=3) | st.sampled_from(["id-1", "x" * 254, "x" * 255, "x" * 256, "é", "\x00"])
@@ -172,22 +176,39 @@ def test_the_same_bytes_may_be_left_of_different_messages() -> None:
     assert_the_same(payloads)
 
 
-@pytest.mark.parametrize("key", [b"\xa3\x15", b"\xa1\x15", b"\xb3\x00\x00\x00\x15"])
-def test_of_two_sequences_the_first_counts(key: bytes) -> None:
+@pytest.mark.parametrize("key", [b"\xa3%c", b"\xa1%c", b"\xb3\x00\x00\x00%c"])
+@pytest.mark.parametrize("name", [b"x-opt-acquit-sequence\x80", b"x-opt-acquit-posted-at\x83"])
+@pytest.mark.parametrize("last", [False, True])
+def test_of_two_sequences_or_times_the_first_counts(key: bytes, name: bytes, last: bool) -> None:
     good = handed_out(Message(b"x", message_id="id", annotations={"x-opt-a": "b"}), 7, 8)
-    start = good.index(b"\x00\x53\x72\xc1")
-    other = key + b"x-opt-acquit-sequence" + b"\x80" + (5).to_bytes(8, "big")
-    payload = good[: start + 4] + bytes((good[start + 4] + len(other), good[start + 5] + 2)) + other + good[start + 6 :]
+    start, end = good.index(b"\x00\x53\x72\xc1"), good.index(b"\x00\x53\x73\xc0")
+    other = key % (len(name) - 1) + name + (5).to_bytes(8, "big")
+    at = end if last else start + 6
+    head = bytes((good[start + 4] + len(other), good[start + 5] + 2))
+    payload = good[: start + 4] + head + good[start + 6 : at] + other + good[at:]
     assert_the_same([payload, good])
+    assert_the_same([good, payload])
 
 
-@pytest.mark.parametrize("change", ["odd", "behind", "no constructor"])
+def test_what_was_acquired_before_is_plain() -> None:
+    message = Message(b"x", message_id="id", annotations={"x-opt-a": "b"}, delivery_count=1)
+    payloads = [handed_out(message, 7, 8), *(handed_out(message, 7, 8, {ACQUIRED_COUNT: UInt(n)}) for n in (1, 2, 300))]
+    assert read_lot(payloads).plain.all()
+    assert_the_same(payloads)
+
+
+@pytest.mark.parametrize("change", ["odd", "odd at the end", "behind", "no constructor"])
 def test_annotations_that_make_no_sense_have_no_sequence(change: str) -> None:
     good = handed_out(Message(b"x", message_id="id", annotations={"x-opt-a": None}), 7, 8)
     start = good.index(b"\x00\x53\x72\xc1")
     size, count, end = good[start + 4], good[start + 5], good.index(b"\x00\x53\x73\xc0")
     payload = {
         "odd": good[: start + 4] + bytes((size + 1, count + 1)) + b"\x40" + good[start + 6 :],
+        "odd at the end": good[: start + 4]
+        + bytes((size + 1, count + 1))
+        + good[start + 6 : end]
+        + b"\x40"
+        + good[end:],
         "behind": good[: start + 4] + bytes((size + 1, count)) + good[start + 6 : end] + b"\x40" + good[end:],
         "no constructor": good.replace(b"x-opt-a\x40", b"x-opt-a\x46"),
     }[change]
@@ -287,7 +308,10 @@ def test_numbers_of_the_application_keep_their_type(number: int, kind: type[int]
 
 _sequences = st.integers(1, 300) | st.sampled_from([0, (1 << 63) - 1, 1 << 63])
 _times = st.sampled_from([0, 1_700_000_000_000, -1, -(1 << 60), 1 << 60])
-_whole = st.builds(handed_out, _messages, _sequences, _times) | st.builds(Message.encode, _messages)
+_behind = st.sampled_from(
+    [{}, {}, {ACQUIRED_COUNT: UInt(1)}, {ACQUIRED_COUNT: UInt(300)}, {"x-opt-b": "c", "x-opt-d": [1]}]
+)
+_whole = st.builds(handed_out, _messages, _sequences, _times, _behind) | st.builds(Message.encode, _messages)
 _payloads = _whole | st.builds(lambda payload, cut: payload[: -1 - cut], _whole, st.integers(0, 300))
 
 
@@ -419,9 +443,10 @@ def assert_the_same_identities(payloads: list[bytes]) -> None:
 
 
 SIMPLE = handed_out(Message(b"body", message_id="id", durable=True), 7, 8)
+AGAIN = handed_out(Message(b"body", message_id="id", durable=True), 7, 8, {ACQUIRED_COUNT: UInt(300), "x-opt-b": "c"})
 
 
-@pytest.mark.parametrize("whole", [SIMPLE, RICH], ids=["simple", "rich"])
+@pytest.mark.parametrize("whole", [SIMPLE, RICH, AGAIN], ids=["simple", "rich", "again"])
 def test_what_is_cut_short_is_known_again_as_the_long_way_knows_it(whole: bytes) -> None:
     """Only the first sections are looked at. What lies behind the last message is no part of it, nor is the next."""
     for size in range(len(whole)):
@@ -430,7 +455,7 @@ def test_what_is_cut_short_is_known_again_as_the_long_way_knows_it(whole: bytes)
     assert_the_same([SIMPLE, *(whole[:size] for size in range(len(whole))), SIMPLE])
 
 
-@pytest.mark.parametrize("whole", [SIMPLE, RICH], ids=["simple", "rich"])
+@pytest.mark.parametrize("whole", [SIMPLE, RICH, AGAIN], ids=["simple", "rich", "again"])
 def test_annotations_that_end_within_a_value_are_known_by_the_long_way(whole: bytes) -> None:
     sections = scan_sections(whole)
     start = len(sections.header)
@@ -447,7 +472,7 @@ def test_annotations_that_end_within_a_value_are_known_by_the_long_way(whole: by
     assert_the_same_identities([bytes(longer), SIMPLE])
 
 
-@pytest.mark.parametrize("whole", [SIMPLE, RICH], ids=["simple", "rich"])
+@pytest.mark.parametrize("whole", [SIMPLE, RICH, AGAIN], ids=["simple", "rich", "again"])
 def test_first_sections_with_another_octet_are_known_as_the_long_way_knows_them(whole: bytes) -> None:
     end = len(scan_sections(whole).header) + len(scan_sections(whole).message_annotations)
     spoiled = [whole[:at] + bytes((octet,)) + whole[at + 1 :] for at in range(end) for octet in (0, 0x41, 0x83, 255)]
@@ -527,3 +552,12 @@ def test_lots_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made(payloads, short=True) == whole
     monkeypatch.setattr(columns, "_BATCH_BYTES", 100)
     assert made(payloads, short=True) == whole
+
+
+def test_a_time_behind_the_annotations_is_none_of_them() -> None:
+    sequence = b"\xa3\x15x-opt-acquit-sequence\x80" + (7).to_bytes(8, "big")
+    first, second = (b"\xa3\x16x-opt-acquit-posted-at\x83" + number.to_bytes(8, "big") for number in (5, 9))
+    entries = first + sequence
+    payload = b"\x00\x53\x72\xc1" + bytes((len(entries) + 1, 4)) + entries + second
+    assert_the_same_identities([SIMPLE, payload, SIMPLE])
+    assert_the_same([SIMPLE, payload, SIMPLE])
