@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import example, given, settings
@@ -30,6 +31,7 @@ from acquit.broker.queue import NodeState
 from acquit.protocol.definitions import Accepted, DeliveryState, Modified, RcvSettleMode, Rejected, Released
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
+from acquit.protocol.types import Timestamp, ULong
 from tests.support.broker_world import SHALLOW, Client, World, runs_in
 
 OPTIONS = BrokerOptions(
@@ -83,6 +85,10 @@ KINDS: dict[str, Callable[[bytes], Message]] = {
     "large": lambda body: Message(body * 40, durable=False),
     "grouped": partial(Message, durable=False, group_id="g"),
     "valued": partial(Message, durable=False, application_properties={"k": "v"}),
+    "named": lambda body: Message(body, durable=False, message_id=ULong(int(body) << 40), correlation_id=body),
+    "named durable": lambda body: Message(
+        body, durable=True, message_id=UUID(int=int(body)), correlation_id=body.decode(), creation_time=Timestamp(1)
+    ),
     "new": lambda body: identified(int(body), durable=False),
     "new durable": lambda body: identified(int(body), durable=True),
     "twice": lambda body: identified(int(body) // 2, durable=False),

@@ -72,6 +72,8 @@ LIST8, MAP8, LIST32, MAP32 = 0xC0, 0xC1, 0xD0, 0xD1
 """Constructors (1.6) of what sections hold most often."""
 TIMESTAMP: Final = 0x83
 """The one constructor of a timestamp (1.6.17)."""
+ULONG, UUID = 0x80, 0x98
+"""Constructors of ids of one width (1.6.6, 1.6.18)."""
 
 
 def section_head(code: int, *constructor: int) -> bytes:

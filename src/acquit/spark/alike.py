@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from acquit.protocol.codec import decode, encode, skip
 from acquit.protocol.sections import MAP8, MAP32
+from acquit.protocol.sections import UUID as UUID_CONSTRUCTOR
 from acquit.spark.parsing import ParsedRow, text_of
-from acquit.spark.plain import INTEGERS, TEXTS, UUID_CONSTRUCTOR, Lot, Mask, Places, Varying
+from acquit.spark.plain import INTEGERS, TEXTS, Lot, Mask, Places, Varying
 
 _IDS: Final = ("message_id", "correlation_id")
 _MAP: Final = "application_properties"

@@ -54,6 +54,7 @@ from acquit.protocol.sections import (
     PropertyIndex,
     section_head,
 )
+from acquit.protocol.sections import UUID as UUID_CONSTRUCTOR
 from acquit.spark.parsing import TIME_MAX_MS, TIME_MIN_MS
 from acquit.spark.spool.drain import Identified
 
@@ -77,7 +78,6 @@ _LONG_BODIES: Final = (
     section_head(SectionCode.AMQP_VALUE, STRING32),
 )
 """First bytes of a body of one piece; its size follows, in one byte (`_SHORT_BODIES`) or in four."""
-UUID_CONSTRUCTOR: Final = 0x98
 TEXTS: Final = (STRING8, STRING32)
 _NULL: Final = 0x40
 _UINTS: Final = (0x52, 0x70)

@@ -1,16 +1,16 @@
 """Templates: what most messages say is known without a look, as those of one sender are alike.
 
 After one whole scan of a message with one body section, its `Template` remembers the octets before that section's
-length, but for those of its id, creation time and group-id, and its application properties; the next message that has
-them in their places, and whose lengths account for its end, has the same meaning. Everything else takes
-`shaping.read_posting`, which gives the very same result.
+length, but for those of its id, correlation-id, creation time and group-id, and its application properties; the next
+message that has them in their places, and whose lengths account for its end, has the same meaning. Everything else
+takes `shaping.read_posting`, which gives the very same result.
 """
 
 from __future__ import annotations
 
 from itertools import repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.columns import agreeing, all_ascii
@@ -28,6 +28,7 @@ from acquit.ledger.records import Extra, encode_extras, encode_posting_meta
 from acquit.protocol.definitions import SectionCode
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
+    BINARY8,
     BODY,
     HEADER_HEAD,
     LIST32,
@@ -36,6 +37,8 @@ from acquit.protocol.sections import (
     SHORT_DESCRIPTOR,
     STRING8,
     TIMESTAMP,
+    ULONG,
+    UUID,
     PropertyIndex,
     Sections,
     count_entries,
@@ -60,9 +63,9 @@ ALIKE_MIN: Final = 32
 
 
 class Template:
-    """Messages that are alike, octet for octet, but for a message id and a group-id of one width, their creation time,
-    their application properties and what is in their one body section, however long: all is known of them but the ids
-    themselves.
+    """Messages that are alike, octet for octet, but for ids of one width (of message, correlation and group), their
+    creation time, their application properties and what is in their one body section, however long: all is known of
+    them but the ids themselves.
 
     One with an id to detect duplicates by must be compared with others, and does not `fits`: it is `identified`, and
     what it says is `read`."""
@@ -72,9 +75,9 @@ class Template:
         "_bounds",
         "_extras_head",
         "_layout",
-        "_message_id",
         "_meta",
         "_pack",
+        "_texts",
         "_to",
         "_transferred",
         "body_head",
@@ -86,6 +89,7 @@ class Template:
         "head",
         "id_at",
         "id_end",
+        "id_type",
         "known_to",
         "marked",
         "more",
@@ -102,6 +106,7 @@ class Template:
         posting: Posting,
         alike: Sequence[tuple[int, bytes]],
         identity: tuple[int, int],
+        id_type: bytes,
         group: tuple[int, int],
         body_head: bytes,
         body_constructor: int,
@@ -111,11 +116,16 @@ class Template:
         self.more = tuple(alike[1:])
         """Octets that are alike behind that, and where they are."""
         self.id_at, self.id_end = identity
+        self.id_type = id_type
+        """Letter of the type of the message ids, as the ledger encodes them; b"" where there are none."""
         self.group_at, self.group_end = group
         self.group_sequence = posting.group_sequence
         self.marked = bool(self.group_end)
         """True if each is of a group."""
         self.closes_group = self.marked and posting.group_sequence == CLOSING
+        texts = ((identity, id_type == _TEXT), (group, self.marked))
+        self._texts = tuple(place for place, is_text in texts if is_text)
+        """Places of ids that are read as texts."""
         width = self.group_end - self.group_at
         self._extras_head = encode_extras([(Extra.GROUP_ID, bytes(width))])[: -width or None] if self.group_end else b""
         """Extras up to the group-id."""
@@ -134,7 +144,6 @@ class Template:
         self._layout = f"{len(self._transferred)}sQ{len(BEFORE_POSTED_AT) + 8}s"
         self._bounds = posting.sections.bounds[:BODY]
         self._body_code = posting.sections.body_code
-        self._message_id = posting.message_id
         self._to = posting.to
         self.rest_at = self._bounds[PROPERTIES]
         """Offset of what is kept as it is."""
@@ -152,10 +161,9 @@ class Template:
             for at, octets in self.more:
                 if not payload.startswith(octets, at):
                     return False
-        if self.id_end and not payload[self.id_at : self.id_end].isascii():
-            return False
-        if self.group_end and not payload[self.group_at : self.group_end].isascii():
-            return False
+        for begin, end in self._texts:
+            if not payload[begin:end].isascii():
+                return False
         at = self.known_to
         if self.body_head:
             map_end = self._map_end(payload)
@@ -197,7 +205,7 @@ class Template:
             return False
         joined = b"".join(payloads)
         at, alike = self.known_to, [(0, self.prefix), *self.more]
-        texts = [(self.id_at, self.id_end), (self.group_at, self.group_end)]
+        texts = [*self._texts]
         if self.body_head:
             map_end = self._map_end(first)
             alike.append((at, first[at : at + (8 if self.wide_map else 2)]))
@@ -236,7 +244,7 @@ class Template:
         size = len(payload)
         posting = Posting(Sections(payload, [*self._bounds, map_end, size, size], self._body_code))
         posting.durable, posting.priority, posting.to = self.durable, self.priority, self._to
-        posting.message_id = b"s" + payload[self.id_at : self.id_end] if self.id_end else self._message_id
+        posting.message_id = self._id_of(payload)
         if self.group_end:
             posting.group, posting.group_sequence = self.group_of(payload), self.group_sequence
             posting.extras = self._extras_head + payload[self.group_at : self.group_end]
@@ -261,6 +269,10 @@ class Template:
         if count > min(room, 2 * _TEMPLATE_ENTRIES_MAX) or not payload.startswith(self.body_head, end):
             return 0
         return end
+
+    def _id_of(self, payload: bytes) -> bytes:
+        """Return the id of a message that fits, as the ledger encodes it."""
+        return self.id_type + payload[self.id_at : self.id_end]
 
     def group_of(self, payload: bytes) -> str | None:
         """`Posting.group_of` a message that fits."""
@@ -289,11 +301,10 @@ class Template:
     def meta(self, address: bytes, payload: bytes) -> bytes:
         """`Posting.meta` of a message that fits."""
         if self.group_end:
-            identity = b"s" + payload[self.id_at : self.id_end] if self.id_end else b""
             extras = self._extras_head + payload[self.group_at : self.group_end]
-            return encode_posting_meta(address, identity, priority=self.priority, extras=extras)
+            return encode_posting_meta(address, self._id_of(payload), priority=self.priority, extras=extras)
         if self.id_end:
-            return encode_posting_meta(address, b"s" + payload[self.id_at : self.id_end], priority=self.priority)
+            return encode_posting_meta(address, self._id_of(payload), priority=self.priority)
         if not self._meta:
             self._meta = encode_posting_meta(address, b"", priority=self.priority)
         return self._meta
@@ -307,9 +318,8 @@ class Template:
     def meta_of_identified(self, address: bytes, payload: bytes, identity: bytes, fingerprint: int) -> bytes:
         """`Posting.meta` of a message that is `identified`, and in no group. `fingerprint`: of its body; 0 where its id
         is not to be compared."""
-        message_id = b"s" + payload[self.id_at : self.id_end] if self.id_end else self._message_id
         extras = encode_id_extras(identity, fingerprint)
-        return encode_posting_meta(address, message_id, priority=self.priority, extras=extras)
+        return encode_posting_meta(address, self._id_of(payload), priority=self.priority, extras=extras)
 
     def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
         """`Posting.body` of a message that fits."""
@@ -348,35 +358,61 @@ def learn_template(posting: Posting) -> Template | None:
         return None
     if any(count_entries(sections, rank) > _TEMPLATE_ENTRIES_MAX for rank in COUNTED_MAPS):
         return None
-    spans = sections.property_spans(PropertyIndex.MESSAGE_ID, PropertyIndex.CREATION_TIME, PropertyIndex.GROUP_ID)
     start = 0
-    alike, others = [], []
-    for span, (code, head_bytes) in zip(spans, _SPANNED, strict=True):
+    alike = []
+    places: dict[int, tuple[int, int]] = {}
+    id_type = b""
+    for index, span in zip(_OTHERS, sections.property_spans(*_OTHERS), strict=True):
         if span is None:
-            others.append((0, 0))
             continue
-        at, end = span[0] + head_bytes, span[1]
-        if payload[span[0]] != code:
+        written = _OTHERS[index].get(payload[span[0]])
+        if written is None:
+            if index == PropertyIndex.CORRELATION_ID:
+                continue  # whatever it is, nobody reads it: it is alike in all of them
             return None
-        others.append((at, end))
+        at = span[0] + written.head_bytes
+        places[index] = at, span[1]
         alike.append((start, payload[start:at]))
-        start = end
+        start = span[1]
+        if index == PropertyIndex.MESSAGE_ID:
+            id_type = written.type
     map_at = bounds[APPLICATION_PROPERTIES]
     if map_at != body_at and payload[map_at + 1] != SHORT_DESCRIPTOR:
         return None
     alike.append((start, payload[start : map_at + (3 if map_at == body_at else 4)]))
-    identity, _, group = others
+    identity = places.get(PropertyIndex.MESSAGE_ID, _NOWHERE)
+    group = places.get(PropertyIndex.GROUP_ID, _NOWHERE)
     if map_at > _TEMPLATE_BYTES_MAX or group[1] - group[0] > GROUP_KEPT_MAX:
         return None
     body_head = payload[body_at : body_at + 3] if map_at != body_at else b""
-    template = Template(posting, alike, identity, group, body_head, payload[body_at + 3])
+    template = Template(posting, alike, identity, id_type, group, body_head, payload[body_at + 3])
     return template if template.fits(payload) or template.read(payload) is not None else None
 
 
 _DUPLICATE_HEAD: Final = bytes((STRING8, len(DUPLICATE_KEY))) + DUPLICATE_KEY + bytes((STRING8,))
 """The name of the id to detect duplicates by, as a key, and the constructor of its value."""
-_SPANNED: Final = ((STRING8, 2), (TIMESTAMP, 1), (STRING8, 2))
-"""The constructors of what may be others, and how many octets of each are alike."""
+_TEXT: Final = b"s"
+
+
+class _Written(NamedTuple):
+    """A property that may be another in each message, as its constructor writes it."""
+
+    head_bytes: int
+    """Octets that are alike: its constructor, and its size if it has one."""
+    type: bytes = b""
+    """Letter of the type, as the ledger encodes ids."""
+
+
+_WRITTEN_TEXT: Final = {STRING8: _Written(2, _TEXT)}
+_IDS: Final = _WRITTEN_TEXT | {BINARY8: _Written(2, b"b"), UUID: _Written(1, b"u"), ULONG: _Written(1, b"n")}
+_OTHERS: Final = {
+    PropertyIndex.MESSAGE_ID: _IDS,
+    PropertyIndex.CORRELATION_ID: _IDS,
+    PropertyIndex.CREATION_TIME: {TIMESTAMP: _Written(1)},
+    PropertyIndex.GROUP_ID: _WRITTEN_TEXT,
+}
+"""Properties that may be others, by constructor."""
+_NOWHERE: Final = (0, 0)
 
 
 class Templates:

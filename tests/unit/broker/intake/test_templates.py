@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import pack
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -24,10 +25,12 @@ from acquit.ledger.records import Extra, encode_extras
 from acquit.protocol.message import Data, Message
 from acquit.protocol.sections import APPLICATION_PROPERTIES
 from acquit.protocol.sections import BODY as BODY_RANK
-from acquit.protocol.types import Byte, Timestamp
+from acquit.protocol.types import Byte, Timestamp, ULong
 from tests.support.raw_payloads import with_creation_time
 from tests.unit.broker.intake.test_shaping import NOW_MS, bodies
 
+UUIDS = UUID(int=1), UUID(int=2 << 100)
+odd_ids = st.sampled_from([b"id-1", b"id-\xff", b"i" * 300, ULong(5), ULong(1 << 40), ULong(3 << 60), *UUIDS])
 messages = st.builds(
     Message,
     bodies,
@@ -39,12 +42,14 @@ messages = st.builds(
     application_properties=st.sampled_from([{}, {}, {"k": 1}, {"_AMQ_DUPL_ID": "d"}]),
     creation_time=st.sampled_from([None, Timestamp(NOW_MS), Timestamp(1)]),
     user_id=st.sampled_from([None, None, None, b"u"]),
-    message_id=st.sampled_from([None, None, "id-1", "id-2", "id-é", "id-ab", "i", "", "i" * 300, 5]),
+    message_id=st.sampled_from([None, None, "id-1", "id-2", "id-é", "id-ab", "i", "", "i" * 300, 5]) | odd_ids,
+    correlation_id=st.sampled_from([None, None, None, "id-1", "id-2", "", "i" * 300]) | odd_ids,
 )
 grouped = st.builds(
     Message,
     st.sampled_from([b"", b"x", b"y" * 300]),
-    message_id=st.sampled_from([None, "id-1", "id-2"]),
+    message_id=st.sampled_from([None, "id-1", "id-2"]) | odd_ids,
+    correlation_id=st.none() | odd_ids,
     group_id=st.sampled_from([None, "g-1", "g-2", "g-é", "", "h" * 64, "h" * 65]),
     group_sequence=st.sampled_from([None, None, 0, 0xFFFF_FFFF]),
     application_properties=st.sampled_from(
@@ -443,6 +448,35 @@ def test_a_creation_time_that_is_none_is_no_place_for_other_octets(created: byte
     except DecodeError:
         return
     assert learn_template(posting) is None
+
+
+PAIRS = (("id-1", "id-2"), (b"id-1", b"id-2"), (b"id-12345", b"\xff" * 8), (ULong(1 << 40), ULong(3 << 60)), UUIDS)
+
+
+@pytest.mark.parametrize("name", ["message_id", "correlation_id"])
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: type(pair[0]).__name__)
+@pytest.mark.parametrize("count", [2, ALIKE_MIN])
+def test_ids_of_one_width_and_type_are_of_one_template(name: str, pair: tuple[object, object], count: int) -> None:
+    payloads = [Message(b"x", **{name: one}).encode() for one in pair]  # type: ignore[arg-type]
+    template = learn_template(read_posting(payloads[0]))
+    assert template is not None
+    assert template.fits_all(payloads * count)
+    same(template, payloads[1])
+    for other in (one for another in PAIRS if another is not pair for one in another):
+        assert not template.fits(Message(b"x", **{name: other}).encode())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("other", [ULong(5), "c" * 300, b"c" * 300])
+def test_a_correlation_id_in_another_form_is_alike_in_all(other: object) -> None:
+    payloads = [
+        Message(b"x", message_id=f"m-{number}", correlation_id=other).encode()  # type: ignore[arg-type]
+        for number in range(3)
+    ]
+    template = learn_template(read_posting(payloads[0]))
+    assert template is not None
+    assert template.fits_all(payloads)
+    another = Message(b"x", message_id="m-1", correlation_id=ULong(6) if other == 5 else other * 2)  # type: ignore[arg-type, operator]
+    assert not template.fits(another.encode())
 
 
 def test_a_template_reads_ids_of_one_width() -> None:
