@@ -561,3 +561,20 @@ def test_a_time_behind_the_annotations_is_none_of_them() -> None:
     payload = b"\x00\x53\x72\xc1" + bytes((len(entries) + 1, 4)) + entries + second
     assert_the_same_identities([SIMPLE, payload, SIMPLE])
     assert_the_same([SIMPLE, payload, SIMPLE])
+
+
+def test_a_value_that_reads_like_our_sequence_is_none() -> None:
+    def symbol(name: bytes) -> bytes:
+        return b"\xa3" + bytes((len(name),)) + name
+
+    entries = (
+        symbol(b"a")
+        + symbol(b"x-opt-acquit-sequence")
+        + (b"\x80" + (7).to_bytes(8, "big"))
+        + symbol(b"x-opt-acquit-posted-at")
+        + (b"\x83" + bytes(8))
+        + b"\x40"
+    )
+    payload = b"\x00\x53\x72\xc1" + bytes((len(entries) + 1, 6)) + entries
+    assert_the_same_identities([SIMPLE, payload, SIMPLE])
+    assert_the_same([SIMPLE, payload, SIMPLE])

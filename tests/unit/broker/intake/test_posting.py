@@ -22,7 +22,7 @@ from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable, live_of
 from tests.support.transacting import Controller
 from tests.unit.broker.intake.test_marks import placed
-from tests.unit.broker.links.test_termini import LASTING
+from tests.unit.broker.links.test_termini import LASTING, resume_to
 
 OPTIONS = BrokerOptions(
     address=(
@@ -263,3 +263,38 @@ def test_what_nobody_is_to_hear_of_again_waits_for_nothing(
     world.carry()
     assert not world.core.scribe._waiting
     assert [one in client.answers for one in sent] == [not settled] * 3
+
+
+@pytest.mark.parametrize("fields", [PLAIN, ENDS], ids=["plain", "with an end"])
+def test_who_waits_for_an_answer_gets_none_sooner_beside_what_is_settled(fields: dict[str, object]) -> None:
+    world = World()
+    world.client("reader").subscriber("t", "passing")
+    client = world.client("sender")
+    link = remembered(client, "tags")
+    world.settle()
+    client.post(link, placed(0, 0, **fields), settled=True)
+    (sent,) = client.post(link, placed(0, 1, **fields))
+    world.carry()
+    assert sent not in client.answers
+    world.settle()
+    assert client.answers[sent] == (Accepted(), False)
+    assert any(world.core.postings.counts)
+    assert world.core.postings.counts[-1] == 0
+
+
+def test_the_tag_of_what_repeats_what_is_on_the_disk_is_there_as_well() -> None:
+    """Its repetition is recorded, though it would be in memory alone itself."""
+    world = World()
+    client = world.client("sender")
+    first, again = (
+        Message(b"x", durable=lasts, application_properties={"_AMQ_DUPL_ID": "d"}) for lasts in (True, False)
+    )
+    client.post_all(client.sender("q", "plain"), first)
+    (sent,) = client.post(resume_to(client, None), again)
+    world.settle()
+    assert client.answers[sent] == (Accepted(), False)
+    world = world.crash()
+    attach = resume_to(world.client("sender"), {sent.tag: None}).remote_attach
+    assert attach is not None
+    assert attach.unsettled == {sent.tag: Accepted()}
+    assert live_of(world, "q") == 1

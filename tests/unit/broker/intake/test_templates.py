@@ -23,7 +23,7 @@ from acquit.broker.intake.templates import ALIKE_MIN, Template, Templates, learn
 from acquit.errors import DecodeError
 from acquit.ledger.records import Extra, encode_extras
 from acquit.protocol.message import Data, Message
-from acquit.protocol.sections import APPLICATION_PROPERTIES
+from acquit.protocol.sections import APPLICATION_PROPERTIES, PropertyIndex
 from acquit.protocol.sections import BODY as BODY_RANK
 from acquit.protocol.types import Byte, Timestamp, ULong
 from tests.support.raw_payloads import with_creation_time
@@ -464,6 +464,28 @@ def test_ids_of_one_width_and_type_are_of_one_template(name: str, pair: tuple[ob
     same(template, payloads[1])
     for other in (one for another in PAIRS if another is not pair for one in another):
         assert not template.fits(Message(b"x", **{name: other}).encode())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("identity", [one for pair in PAIRS for one in pair])
+def test_an_id_of_any_type_stands_beside_one_to_detect_duplicates_by(identity: object) -> None:
+    payload = Message(
+        b"x",
+        message_id=identity,  # type: ignore[arg-type]
+        application_properties={"_AMQ_DUPL_ID": "d"},
+    ).encode()
+    template = learn_template(read_posting(payload))
+    assert template is not None
+    assert template.identified(payload) is not None
+    same_read(template, payload)
+
+
+def test_a_group_id_in_another_form_is_alike_in_none() -> None:
+    fields = b"\x40" * PropertyIndex.GROUP_ID + b"\xb1\x00\x00\x00\x03g-1"
+    count = PropertyIndex.GROUP_ID + 1
+    payload = b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, count)) + fields + b"\x00\x53\x75\xa0\x01x"
+    posting = read_posting(payload)
+    assert posting.group == "g-1"
+    assert learn_template(posting) is None
 
 
 @pytest.mark.parametrize("other", [ULong(5), "c" * 300, b"c" * 300])
