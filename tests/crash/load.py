@@ -27,6 +27,8 @@ WINDOW = 32
 PREFETCH = 32
 BATCH = 8
 IDLE_S = 0.2
+SILENT_S = 3.0
+"""Nothing more comes to a consumer that has heard nothing for so long: a busy disk can take longer than `IDLE_S`."""
 ANSWER_TIMEOUT_S = 30.0
 
 
@@ -136,10 +138,12 @@ class Consumer(Client):
         receiver = connection.session(AckMode.INDIVIDUAL).receiver(WORK, prefetch=PREFETCH)
         while True:
             batch = []
-            while len(batch) < BATCH and (message := receiver.receive(timeout=0 if batch else IDLE_S)) is not None:
+            finishing = self.finish.is_set()
+            patience_s = SILENT_S if finishing else IDLE_S
+            while len(batch) < BATCH and (message := receiver.receive(timeout=0 if batch else patience_s)) is not None:
                 self._delivered(str(message.message_id))
                 batch.append(message)
-            if not batch and self.finish.is_set():
+            if not batch and finishing:
                 return
             self._settle(batch)
 
@@ -173,10 +177,11 @@ class OnceConsumer(Client):
     def work(self, connection: acquit.Connection) -> None:
         receiver = connection.session(AckMode.NO_ACK).receiver(ONCE, prefetch=PREFETCH)
         while True:
-            message = receiver.receive(timeout=IDLE_S)
+            finishing = self.finish.is_set()
+            message = receiver.receive(timeout=SILENT_S if finishing else IDLE_S)
             if message is not None:
                 with self.memory.changed:
                     self.memory.delivered[str(message.message_id)] += 1
                     self.memory.changed.notify_all()
-            elif self.finish.is_set():
+            elif finishing:
                 return

@@ -78,6 +78,8 @@ class Termini:
         self.kept_ms = kept_ms
         """For how long a terminus outlives its link."""
         self._by_name: dict[str, Terminus] = {}
+        self._given_up: set[str] = set()
+        """Links whose client was told that their terminus had ended."""
         self._numbers = 0
 
     # -- links ---------------------------------------------------------------------------------------------------------
@@ -277,7 +279,9 @@ class Termini:
 
     def given_up(self, name: str, keys: Iterable[str]) -> None:
         """The client was told that the broker has ended the terminus, so that these may be sent again."""
-        if not self.may_have_ended(name):
+        # Killed before its store knew that, the client asks for the same one again, and nobody has another since.
+        again = name in self._given_up and not self._by_name[name].identity
+        if not again and not self.may_have_ended(name):
             raise Violation(
                 f"suspended: {self._by_name[name]} was ended before its time, and {list(keys)} are in doubt"
             )
@@ -286,6 +290,7 @@ class Termini:
             posting.exactly = False
             posting.told_s = math.inf  # told or not, it may come again from now on, also to those who came since
         self._by_name.pop(name)
+        self._given_up.add(name)
 
 
 __all__ = ["Decision", "Termini", "Terminus"]
