@@ -275,18 +275,19 @@ class Poster:
             self._remember(producer.resumable, deliveries, durable=durable)
         if pending:
             scribe.when_synced(self._synced, pending, session, deliveries)
-        elif durable and self._waits(producer, deliveries):
-            scribe.when_synced(self._answer_synced, scribe.time_us, session, deliveries)
+        elif self._waits(producer, deliveries, durable=durable):
+            scribe.with_next(self._answer_synced, scribe.time_us, session, deliveries)
         else:
             session.settle_all(deliveries, ACCEPTED)
         self._learn_size(producer, payload_bytes // len(deliveries), durable=bool(pending))
 
     @staticmethod
-    def _waits(producer: Producer, deliveries: Iterable[Delivery]) -> bool:
-        """True if the answer to durable messages waits for the disk though no queue keeps them there: the broker is to
-        know them again. Who was told *accepted* may ask once more over a crash, and they would come to subscriptions
-        that have begun since."""
-        return producer.remembers and not all(delivery.settled for delivery in deliveries)
+    def _waits(producer: Producer, deliveries: Iterable[Delivery], *, durable: bool) -> bool:
+        """True if the answer to messages waits for the disk though no queue keeps them there: the broker is to know
+        them again. Who was told *accepted* may ask once more over a crash, and what was sent as durable would come to
+        subscriptions that have begun since; and by a mark it says so of all that is below."""
+        remembered = producer.mark is not None or (durable and producer.resumable is not None)
+        return remembered and not all(delivery.settled for delivery in deliveries)
 
     @staticmethod
     def _learn_size(producer: Producer, average_bytes: int, *, durable: bool) -> None:
@@ -349,10 +350,7 @@ class Poster:
             durable = posted.durable or arrival.posting.durable
             if producer.resumable is not None:
                 self._remember(producer.resumable, [delivery], durable=durable)
-            if durable and not posted.durable and self._waits(producer, [delivery]):
-                self._scribe.with_next(self._answer, delivery, self._scribe.time_us)
-            else:
-                self._accept(delivery, durable=posted.durable)
+            self._accept(delivery, waits=posted.durable or self._waits(producer, [delivery], durable=durable))
 
     def _post(self, arrival: Arrival, *, releases: bool) -> Posted:
         """Put a message into its queues, or count it where it has been before or nobody takes it. `releases`: it can be
@@ -484,7 +482,7 @@ class Poster:
             except (DecodeError, Refused):
                 target = None  # posted it was, wherever that is gone to
         self._marks.suppress(mark, place, delivery.payload, target, self._scribe.actor_number(producer))
-        self._accept(delivery, durable=True)
+        self._accept(delivery, waits=True)
 
     def _receive_held(
         self,
@@ -580,10 +578,10 @@ class Poster:
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
 
-    def _accept(self, delivery: Delivery, *, durable: bool) -> None:
-        """Answer *accepted*; where something of it was recorded, after the sync."""
-        if durable:
-            self._scribe.when_synced(self._answer, delivery, self._scribe.time_us)
+    def _accept(self, delivery: Delivery, *, waits: bool) -> None:
+        """Answer *accepted*; where it `waits` for what of it is recorded in this turn, after the sync."""
+        if waits:
+            self._scribe.with_next(self._answer, delivery, self._scribe.time_us)
         else:
             delivery.link.session.settle_all([delivery], ACCEPTED)
 

@@ -21,7 +21,7 @@ from acquit.broker.intake.shaping import (
 )
 from acquit.broker.intake.templates import ALIKE_MIN, Template, Templates, learn_template
 from acquit.errors import DecodeError
-from acquit.ledger.records import Extra, encode_extras
+from acquit.ledger.records import Extra, MessageId, encode_extras
 from acquit.protocol.message import Data, Message
 from acquit.protocol.sections import APPLICATION_PROPERTIES, PropertyIndex
 from acquit.protocol.sections import BODY as BODY_RANK
@@ -450,29 +450,37 @@ def test_a_creation_time_that_is_none_is_no_place_for_other_octets(created: byte
     assert learn_template(posting) is None
 
 
-PAIRS = (("id-1", "id-2"), (b"id-1", b"id-2"), (b"id-12345", b"\xff" * 8), (ULong(1 << 40), ULong(3 << 60)), UUIDS)
+PAIRS: tuple[tuple[MessageId, MessageId], ...] = (
+    ("id-1", "id-2"),
+    (b"id-1", b"id-2"),
+    (b"id-12345", b"\xff" * 8),
+    (ULong(1 << 40), ULong(3 << 60)),
+    UUIDS,
+)
 
 
 @pytest.mark.parametrize("name", ["message_id", "correlation_id"])
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: type(pair[0]).__name__)
 @pytest.mark.parametrize("count", [2, ALIKE_MIN])
-def test_ids_of_one_width_and_type_are_of_one_template(name: str, pair: tuple[object, object], count: int) -> None:
-    payloads = [Message(b"x", **{name: one}).encode() for one in pair]  # type: ignore[arg-type]
+def test_ids_of_one_width_and_type_are_of_one_template(
+    name: str, pair: tuple[MessageId, MessageId], count: int
+) -> None:
+    def payload(one: MessageId) -> bytes:
+        said: dict[str, Any] = {name: one}
+        return Message(b"x", **said).encode()
+
+    payloads = [payload(one) for one in pair]
     template = learn_template(read_posting(payloads[0]))
     assert template is not None
     assert template.fits_all(payloads * count)
     same(template, payloads[1])
     for other in (one for another in PAIRS if another is not pair for one in another):
-        assert not template.fits(Message(b"x", **{name: other}).encode())  # type: ignore[arg-type]
+        assert not template.fits(payload(other))
 
 
 @pytest.mark.parametrize("identity", [one for pair in PAIRS for one in pair])
-def test_an_id_of_any_type_stands_beside_one_to_detect_duplicates_by(identity: object) -> None:
-    payload = Message(
-        b"x",
-        message_id=identity,  # type: ignore[arg-type]
-        application_properties={"_AMQ_DUPL_ID": "d"},
-    ).encode()
+def test_an_id_of_any_type_stands_beside_one_to_detect_duplicates_by(identity: MessageId) -> None:
+    payload = Message(b"x", message_id=identity, application_properties={"_AMQ_DUPL_ID": "d"}).encode()
     template = learn_template(read_posting(payload))
     assert template is not None
     assert template.identified(payload) is not None
@@ -488,17 +496,13 @@ def test_a_group_id_in_another_form_is_alike_in_none() -> None:
     assert learn_template(posting) is None
 
 
-@pytest.mark.parametrize("other", [ULong(5), "c" * 300, b"c" * 300])
-def test_a_correlation_id_in_another_form_is_alike_in_all(other: object) -> None:
-    payloads = [
-        Message(b"x", message_id=f"m-{number}", correlation_id=other).encode()  # type: ignore[arg-type]
-        for number in range(3)
-    ]
+@pytest.mark.parametrize(("one", "another"), [(ULong(5), ULong(6)), ("c" * 300, "d" * 300), (b"c" * 300, b"d" * 300)])
+def test_a_correlation_id_in_another_form_is_alike_in_all(one: MessageId, another: MessageId) -> None:
+    payloads = [Message(b"x", message_id=f"m-{number}", correlation_id=one).encode() for number in range(3)]
     template = learn_template(read_posting(payloads[0]))
     assert template is not None
     assert template.fits_all(payloads)
-    another = Message(b"x", message_id="m-1", correlation_id=ULong(6) if other == 5 else other * 2)  # type: ignore[arg-type, operator]
-    assert not template.fits(another.encode())
+    assert not template.fits(Message(b"x", message_id="m-1", correlation_id=another).encode())
 
 
 def test_a_template_reads_ids_of_one_width() -> None:
