@@ -404,9 +404,8 @@ MISTAKES: tuple[Planted, ...] = (
             ),
             Edit(
                 "ledger/census.py",
-                "                number = self._numbers[bisect_right(self._bases, message.position) - 1]\n",
-                "                base = self._bases[bisect_right(self._bases, message.position) - 1]\n"
-                "                number = self._numbers[self._bases.index(base)]\n",
+                "                at = bisect_right(self._bases, position)\n",
+                "                at = self._bases.index(self._bases[bisect_right(self._bases, position) - 1]) + 1\n",
             ),
             Edit(
                 "ledger/checkpoint.py",
@@ -421,8 +420,8 @@ MISTAKES: tuple[Planted, ...] = (
         (
             Edit(
                 "ledger/checkpoint.py",
-                "                return BodyRead(self._journal, wanted, 0) if wanted else None\n",
-                "                break\n",
+                "        return BodyRead(self._journal, wanted, 0) if wanted else None\n",
+                "        return BodyRead(self._journal, wanted, segment.number)\n",
             ),
             Edit(
                 "ledger/checkpoint.py",

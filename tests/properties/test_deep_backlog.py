@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from acquit.broker import parking
 from acquit.broker.dispatching import backlog
+from acquit.broker.dispatching.aside import BEYOND, rank_of
 from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.memory import Memory
 from acquit.broker.message import DURABLE, OBJECT_BYTES, PARKED_BYTES, Former, Message
@@ -185,7 +186,7 @@ class Deep:
         elif kind == "walk":
             self.walkers.append(Walker(waiting.remembered(), [sequence for _, sequence in model]))
         elif kind in ("next", "coming"):
-            waiting.peek()  # nobody asks what is coming but who has seen that something is
+            waiting.next_rank()  # nobody asks what is coming but who has seen that something is
             come = [one.sequence for one in getattr(waiting, "next_messages" if kind == "next" else kind)(count)]
             near = len(come) if kind == "coming" and come else count
             assert come == [one for _, one in model[:near]]
@@ -242,9 +243,11 @@ class Deep:
         self.parked = max(self.parked, len(rows))
         for one in self.in_hand:
             assert one.state is NodeState.ARCHIVED or self.parking.message(one.sequence) is one, "one object"
+        kept, runs = list(rows.sequences()), list(self.runs)
+        assert self.backlog.next_rank() == (rank_of(-model[0][0], model[0][1]) if model else BEYOND)
+        assert (list(rows.sequences()), list(self.runs)) == (kept, runs), "who asks makes no objects"
         if self.rng.random() < 0.1:  # it brings what is next to the line
-            head, oldest = self.backlog.peek(), self.backlog.oldest()
-            assert (None if head is None else head.sequence) == (model[0][1] if model else None)
+            oldest = self.backlog.oldest()
             assert (None if oldest is None else oldest.sequence) == min(waiting, default=None)
         for walker in self.walkers:
             self.walk_on(walker)

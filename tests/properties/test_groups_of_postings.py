@@ -379,7 +379,10 @@ class Stage:
         self.said.append((core.memory.bytes, core.holdings.live_bytes, core.holdings.live_count))
         self.said.append((held.memory_bytes, held.durable_bytes, sorted(held.durable)))
         self.said.append([(one.bytes, one.posted, one.failed) for one in core.transactions])
-        self.said.append([core.holdings.live(sequence) for sequence in core.holdings.sequences()])
+        sequences = list(core.holdings.sequences())
+        positions = core.holdings.positions(sequences)
+        self.said.append([core.holdings.live(sequence) for sequence in sequences])
+        assert list(positions) == [one and one.position for one in self.said[-1]]
         extras = [message.extra for queue in core.queues.by_name.values() for message in queue.backlog.next_messages()]
         self.said.append([extra and (extra.group, extra.closes_group, extra.poster) for extra in extras])
 

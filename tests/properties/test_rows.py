@@ -91,6 +91,9 @@ def test_the_columns_are_a_dictionary(story: list[tuple[str, int, int]]) -> None
             model[sequence] = known._replace(flags=known.flags | 0x40)
         looks.append((rows.sequences(), sorted(model)))
         assert rows.find(sequence) == model.get(sequence)
+        assert rows.positions(SEQUENCES) == [model[one].position if one in model else 0 for one in SEQUENCES]
+        backwards = [*range(sequence + 5, max(0, sequence - 5), -1)]
+        assert rows.positions(backwards) == [model[one].position if one in model else 0 for one in backwards]
         assert (sequence in rows) == (sequence in model)
         assert len(rows) == len(model)
     for look, expected in looks:

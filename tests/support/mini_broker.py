@@ -8,7 +8,7 @@ and none older than the last batch that was answered (`check_recovered`).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -396,6 +396,9 @@ class MiniBroker:
 
     def live(self, sequence: int) -> LiveMessage | None:
         return self.messages.get(sequence)
+
+    def positions(self, sequences: Sequence[int]) -> Sequence[int]:
+        return [message.position if (message := self.live(sequence)) else 0 for sequence in sequences]
 
     def occupants(self, segment: int) -> int:
         end = next(info.end for info in self.journal.segments if info.number == segment)

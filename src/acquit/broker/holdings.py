@@ -7,7 +7,7 @@ is known where its record stands, so that a segment leaves only when none of the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +72,13 @@ class Holdings:
         if message is not None:
             return to_live(message)
         return self._parking.live(sequence) or self._postings.live(sequence)
+
+    def positions(self, sequences: Sequence[int]) -> Sequence[int]:
+        """Return where the records of these messages stand; 0 for each that is not live. Lays out no run."""
+        return [
+            position or self._life.position(sequence) or self._postings.position(sequence)
+            for sequence, position in zip(sequences, self._parking.rows.positions(sequences), strict=True)
+        ]
 
     def moved(self, sequence: int, position: Position) -> None:
         """Take notice that the record of a message stands there now."""

@@ -155,18 +155,32 @@ class Life:
         """Return one of these, laid out if it is in a run; None where it is parked, or not live."""
         return self.objects.get(sequence) or self._in_run(sequence)
 
+    def position(self, sequence: int) -> int:
+        """Return where the record of one of these stands; 0 where it is parked, or not live."""
+        message = self.objects.get(sequence)
+        if message is not None:
+            return message.position
+        run = self._run_of(sequence)
+        if run is None or run.recorded is None:
+            return 0
+        return run.recorded.positions[run.sequences.index(sequence)]
+
     def _in_run(self, sequence: int) -> Message | None:
         """Return one that is in a run, which is laid out; None where it is in none."""
+        run = self._run_of(sequence)
+        if run is None:
+            return None
+        _lay_out(run)
+        return self.objects.get(sequence)
+
+    def _run_of(self, sequence: int) -> MessageRun | None:
         if not self._runs:
             return None
         if self._last_ones is None:
             self._last_ones = sorted(self._runs)
         at = bisect_left(self._last_ones, sequence)
         run = None if at == len(self._last_ones) else self._runs[self._last_ones[at]]
-        if run is None or sequence not in run.sequences:
-            return None
-        _lay_out(run)
-        return self.objects.get(sequence)
+        return None if run is None or sequence not in run.sequences else run
 
     def enter_run(self, run: MessageRun, recorded: Recorded) -> None:
         """Count durable messages in a run that were recorded as entering."""

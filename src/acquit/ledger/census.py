@@ -21,7 +21,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from acquit.ledger.live import LiveMessage
 from acquit.store.interface import Position, SegmentInfo
 
 
@@ -33,11 +32,11 @@ class Census:
         segments: Sequence[SegmentInfo],
         end: Position,
         sequences: Iterable[int],
-        find: Callable[[int], LiveMessage | None],
+        find: Callable[[Sequence[int]], Sequence[int]],
     ) -> None:
         """`segments` oldest first, and `end`, which is theirs; `sequences` of all that is live now, messages held
-        by transactions included, whatever becomes of it while it is asked; `find` says of one where it is now, or
-        None when it is live no more."""
+        by transactions included, whatever becomes of it while it is asked; `find` says where the records of these
+        messages are now, 0 of one that is live no more."""
         self._bases = [info.base for info in segments]
         self._numbers = [info.number for info in segments]
         self._standing = {number: array("Q") for number in self._numbers}
@@ -58,12 +57,18 @@ class Census:
 
     def add(self, sequences: Iterable[int]) -> None:
         """Add messages to the segments where their records stand."""
-        for sequence in sequences:
-            message = self._find(sequence)
-            if message is not None and message.position < self._end:
+        asked = list(sequences)
+        base = end = 0
+        note = self._standing[self._numbers[0]].append
+        for sequence, position in zip(asked, self._find(asked), strict=True):
+            if not base <= position < end:  # mostly it is the segment of the one before
+                if not 0 < position < self._end:
+                    continue
                 # Of several with one base it is the last: those before it are empty.
-                number = self._numbers[bisect_right(self._bases, message.position) - 1]
-                self._standing[number].append(sequence)
+                at = bisect_right(self._bases, position)
+                base, end = max(1, self._bases[at - 1]), self._bases[at] if at < len(self._bases) else self._end
+                note = self._standing[self._numbers[at - 1]].append
+            note(sequence)
 
     def take(self, segment: SegmentInfo) -> Sequence[int]:
         """Return the sequences that stand in the segment, told once: a superset, as some have gone since."""

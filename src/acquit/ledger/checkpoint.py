@@ -49,7 +49,7 @@ import contextlib
 import sys
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from acquit.errors import StoreFull
@@ -98,6 +98,11 @@ class CheckpointOwner(Protocol):
 
     def live(self, sequence: int) -> LiveMessage | None:
         """The message as it now is, or None when it is not live any more."""
+        ...
+
+    def positions(self, sequences: Sequence[int]) -> Sequence[int]:
+        """Return where the records of these messages now stand; 0 for each that is not live any more. Costs a tenth of
+        `live`, and nothing is made of a message for it."""
         ...
 
     def occupants(self, segment: int) -> int:
@@ -179,8 +184,10 @@ class Checkpointer:
         """The record whose payload was copied forward last, and the message it was copied with."""
         self._keys: deque[Key] = deque()
         """State still to be set again."""
-        self._candidates: Iterator[int] | None = None
-        """Messages still to be looked at; None before it is known who they are."""
+        self._candidates: Sequence[int] | None = None
+        """Messages to be looked at; None before it is known who they are."""
+        self._looked = 0
+        """Number of those that were."""
         self._ready: BodyRead | None = None
         self._out: BodyRead | None = None
         self._copies: deque[tuple[int, Record]] = deque()
@@ -238,11 +245,11 @@ class Checkpointer:
         census = self._census
         if census is None or not census.covers(segment):
             census = self._census = Census(
-                self._journal.segments, self._journal.end, self._owner.sequences(), self._owner.live
+                self._journal.segments, self._journal.end, self._owner.sequences(), self._owner.positions
             )
         if not census.ask(self._step_candidates):
             return False
-        self._candidates = iter(census.take(segment))
+        self._candidates, self._looked = census.take(segment), 0
         return True
 
     def _set_again(self, segment: SegmentInfo, time_us: int) -> None:
@@ -302,15 +309,21 @@ class Checkpointer:
         wanted: list[tuple[int, Position, int]] = []
         size = 0
         last = -1
-        for looked, sequence in enumerate(self._candidates or (), start=1):
-            message = self._owner.live(sequence)
-            if message is not None and message.position < segment.end:
-                wanted.append((sequence, message.position, message.size_bytes + _HEAD_GUESS_BYTES))
-                size += 0 if message.position == last else message.size_bytes
-                last = message.position
-            if looked >= self._step_candidates or len(wanted) >= self._step_records or size >= self._step_bytes:
-                return BodyRead(self._journal, wanted, 0) if wanted else None
-        return BodyRead(self._journal, wanted, segment.number)
+        until = self._looked + self._step_candidates
+        while self._looked < until and len(wanted) < self._step_records and size < self._step_bytes:
+            asked = (self._candidates or ())[self._looked : self._looked + self._step_records - len(wanted)]
+            if not asked:
+                return BodyRead(self._journal, wanted, segment.number)
+            for sequence, position in zip(asked, self._owner.positions(asked), strict=True):
+                self._looked += 1
+                message = self._owner.live(sequence) if 0 < position < segment.end else None
+                if message is not None:
+                    wanted.append((sequence, message.position, message.size_bytes + _HEAD_GUESS_BYTES))
+                    size += 0 if message.position == last else message.size_bytes
+                    last = message.position
+                    if size >= self._step_bytes:
+                        break
+        return BodyRead(self._journal, wanted, 0) if wanted else None
 
     def take_read(self) -> BodyRead | None:
         """Return something to be read off the loop, or None."""
@@ -353,7 +366,7 @@ class Checkpointer:
             self._hear_of_commits()
             committed = self._census.take(segment)
             if committed:
-                self._candidates, self._summary = iter(committed), None
+                self._candidates, self._looked, self._summary = committed, 0, None
                 return
             if self._is_empty(segment):
                 self._recorder.flush()

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import islice, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice, repeat
 from operator import lt, rshift
 from typing import Final, NamedTuple, cast
 
@@ -246,6 +246,19 @@ class PlainRows:
             mark >> 8,
         )
 
+    def positions(self, sequences: Iterable[int]) -> list[int]:
+        """Return where the records of these messages stand; 0 for each that is not here."""
+        found: list[int] = []
+        for number, part in groupby(sequences, _number):
+            chunk = self._chunks.get(number, _EMPTY)
+            offsets = array("H", [sequence & _OFFSET for sequence in part])
+            place = chunk.stretch(offsets)
+            if place is not None:
+                found += chunk.positions[place]
+            else:
+                found += [0 if index < 0 else chunk.positions[index] for index in map(chunk.find, offsets)]
+        return found
+
     def take(self, sequence: int) -> PlainRow | None:
         """Return what is known of a message, and keep it no more."""
         row = self.find(sequence)
@@ -376,6 +389,10 @@ class PlainRows:
                 places.setdefault(kind, []).append(index)
             for kind, indexes in places.items():
                 yield _lot(kind, *([column[index] for index in indexes] for column in columns))
+
+
+def _number(sequence: int) -> int:
+    return sequence >> _SHIFT
 
 
 def _by_chunk(sequences: Sequence[int]) -> Iterator[tuple[int, slice]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from acquit.broker.holdings import Holdings
 from acquit.protocol.message import Message
 from acquit.store.interface import Position
 from tests.support.broker_world import World, durable, posted
@@ -23,6 +24,10 @@ def test_live_is_what_is_durable_in_queues_and_in_transactions() -> None:
     (held,) = set(holdings.sequences()) - queued
     assert holdings.live_count == 3
     assert holdings.live(held) is not None
+    assert list(holdings.positions([held, 10**6, *queued])) == [
+        position(holdings, one) for one in (held, 10**6, *queued)
+    ]
+    assert 0 not in holdings.positions([held, *queued])
     controller.commit(txn_id)
     (committed,) = set(holdings.sequences()) - queued
     assert holdings.live(committed) is not None
@@ -30,6 +35,11 @@ def test_live_is_what_is_durable_in_queues_and_in_transactions() -> None:
     world.settle()
     assert (holdings.live_count, holdings.live_bytes, list(holdings.sequences())) == (0, 0, [])
     assert holdings.live(committed) is None
+
+
+def position(holdings: Holdings, sequence: int) -> int:
+    message = holdings.live(sequence)
+    return 0 if message is None else message.position
 
 
 def test_a_record_that_was_written_again_stands_there() -> None:

@@ -189,6 +189,19 @@ def held(world: World, count: int) -> tuple[Client, ReceivingLink, MessageRun]:
     return client, link, run
 
 
+def test_where_they_stand_is_told_of_a_run_that_stays_one() -> None:
+    world = World()
+    _, _, run = posted(world, 5)
+    assert run.recorded is not None
+    holdings, first, last = world.core.holdings, run.sequences[0], run.sequences[-1]
+    found = list(holdings.positions([last, first - 1, first, last + 1, first + 2]))
+    assert run.laid_out is None
+    positions = run.recorded.positions
+    assert [found[0], *found[2:]] == [positions[4], positions[0], 0, positions[2]]
+    asked = (last, first - 1, first, last + 1, first + 2)
+    assert found == [0 if (one := holdings.live(sequence)) is None else one.position for sequence in asked]
+
+
 def test_one_is_found_by_its_sequence_while_the_run_waits() -> None:
     world = World()
     _, _, run = posted(world, 5)

@@ -25,7 +25,7 @@ def broker() -> MiniBroker:
 
 
 def census(broker: MiniBroker) -> Census:
-    return Census(broker.journal.segments, broker.journal.end, broker.sequences(), broker.live)
+    return Census(broker.journal.segments, broker.journal.end, broker.sequences(), broker.positions)
 
 
 def standing(broker: MiniBroker, segment: SegmentInfo) -> set[int]:
@@ -103,6 +103,19 @@ def test_a_segment_without_a_batch_takes_nobody_from_its_successor(place: str, r
     for segment in closed:
         assert set(found.take(segment)) == standing(broker, segment)
     assert sum(len(standing(broker, segment)) for segment in closed) == 6
+
+
+def test_who_is_asked_in_no_order_is_told_of_the_right_segment(broker: MiniBroker) -> None:
+    """The segment of the one before is tried first."""
+    found = census(broker)
+    closed = [segment for segment in broker.journal.segments if segment.sealed]
+    for segment in closed:
+        found.take(segment)
+    mixed = list(broker.messages)
+    random.Random(7).shuffle(mixed)
+    found.add(mixed)
+    for segment in closed:
+        assert set(found.take(segment)) == standing(broker, segment) != set()
 
 
 def test_what_comes_to_stand_there_is_added(broker: MiniBroker) -> None:

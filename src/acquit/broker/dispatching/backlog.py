@@ -32,7 +32,7 @@ from heapq import heapify, heappop, heappush, merge, nsmallest
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from acquit.broker.dispatching.aside import BEYOND, rank, rank_of
+from acquit.broker.dispatching.aside import BEYOND, rank_of
 from acquit.broker.message import Message
 from acquit.broker.message_run import MessageRun
 from acquit.broker.queue import NodeState
@@ -333,31 +333,18 @@ class Backlog:
                 lane.line.appendleft(message)
         self.count += len(messages)
 
-    def peek(self) -> Message | None:
-        """The next message, which stays where it is; None for none."""
-        for lane in self._lanes:
-            line, returned = lane.line, lane.returned
-            while line or self._refill(lane) or returned:
-                if returned and (not line or returned[0][0] < line[0].sequence):
-                    message = returned[0][1]
-                    if message.state is _AVAILABLE:
-                        return message
-                    heappop(returned)
-                else:
-                    message = line[0]
-                    if message.state is _AVAILABLE:
-                        return message
-                    line.popleft()
-                self._absent -= 1
-        return None
-
     def next_rank(self) -> int:
-        """The rank of the next message; BEYOND for none. It stays where it is, as whatever it is."""
-        run = self.next_run()
-        if run is not None:
-            return rank_of(run.priority, run.sequences[0])
-        message = self.peek()
-        return BEYOND if message is None else rank(message)
+        """The rank of the next message; BEYOND for none. It stays where it is, as whatever it is: who asks may be one
+        that waits for what is being read."""
+        for lane in self._lanes:
+            self._pass_posted(lane)
+            self._pass_returned(lane)
+            heads = [sequence for sequence, _ in lane.returned[:1]]
+            if (head := self._head_of(lane)) is not None:
+                heads.append(head[0])
+            if heads:
+                return rank_of(lane.priority, min(heads))
+        return BEYOND
 
     def oldest(self) -> Message | None:
         """The message with the lowest sequence, whatever its priority; it stays where it is. None for none."""
@@ -392,6 +379,22 @@ class Backlog:
         while lane.returned and lane.returned[0][1].state is not _AVAILABLE:
             heappop(lane.returned)
             self._absent -= 1
+
+    def _pass_posted(self, lane: _Lane) -> None:
+        """Take out those that stand first of what was posted, and wait no more. Nothing is made an object for it."""
+        line, blocks = lane.line, lane.blocks
+        while True:
+            while line and line[0].state is not _AVAILABLE:
+                line.popleft()
+                self._absent -= 1
+            if line:
+                return
+            if _parked_next(lane):
+                if self._has_waiting(blocks[0]):
+                    return
+                self._absent -= len(blocks.popleft())
+            elif not self._refill(lane, runs=False):
+                return
 
     def _head_of(self, lane: _Lane) -> tuple[int, int] | None:
         """Return sequence and time of the first message of a lane that was posted and waits."""

@@ -352,6 +352,11 @@ class HeldPostings:
         held = self.durable.get(sequence)
         return None if held is None else _to_live(held)
 
+    def position(self, sequence: int) -> int:
+        """Return where the record of one stands; 0 where none of that sequence is held."""
+        held = self.durable.get(sequence)
+        return 0 if held is None else held.position
+
 
 class HeldRun:
     """Takes plain postings of one transaction in a row, of one link to one plain queue: what is the same for all is

@@ -89,6 +89,19 @@ def test_blocks_are_handed_out_as_runs() -> None:
     assert not live_of(world, "q")
 
 
+def test_who_drains_gets_runs_as_well() -> None:
+    """Whether there is more for him is asked each turn, also while the next block is being read."""
+    world = deep()
+    client = world.client()
+    link = client.receiver("q", credit=0)
+    link.grant(100)
+    link.drain_credit()
+    world.settle()
+    assert texts(client, link) == [f"m{at:02}" for at in range(DEPTH)]
+    assert handed(world) == TOGETHER
+    assert not link.credit
+
+
 def over_time() -> tuple[World, dict[int, int]]:
     """The same, of messages that were posted one after the other; and when, by sequence."""
     world = World(OPTIONS, sizes=SIZES)
