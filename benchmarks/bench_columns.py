@@ -1,6 +1,6 @@
 """What a worker's CPU spends on one message, by what the message carries: from AMQP bytes to a file of the table.
 
-    python benchmarks/bench_columns.py [--messages N] [--rounds N] [--size BYTES]
+    python benchmarks/bench_columns.py [--short] [--messages N] [--rounds N] [--size BYTES]
 
 No Spark and no broker: messages as an acquit broker hands them out are identified, made columns and selected, as a task
 of the source does between drain and spool, and written as one Parquet file, as `acquit pipeline ingest` writes it.
@@ -123,18 +123,20 @@ def cost_us(payloads: list[bytes], decoder: JsonDecoder | None, folder: Path) ->
 def main() -> None:
     """Measure each kind in turns, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="2,000 messages, one round")
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=1_024)
     given = parser.parse_args()
+    count, rounds = (2_000, 1) if given.short else (given.messages, given.rounds)
     body = np.random.default_rng(1).bytes(given.size)
     lots = {
-        name: [handed_out(make(number, body), number) for number in range(1, given.messages + 1)]
+        name: [handed_out(make(number, body), number) for number in range(1, count + 1)]
         for name, (make, _) in KINDS.items()
     }
     costs: dict[str, list[float]] = {name: [] for name in KINDS}
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(given.rounds):
+        for _ in range(rounds):
             for name, (_, decoder) in KINDS.items():
                 costs[name].append(cost_us(lots[name], decoder, Path(folder)))
     print("| messages | µs a message | short way |")

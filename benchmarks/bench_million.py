@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from acquit.protocol.composite import encode_composite
@@ -47,6 +48,7 @@ from acquit.protocol.events import ConnectionEnded, DeliveriesReceived, Event, L
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
+from acquit.protocol.types import Described, Symbol
 from bench_broker import peak_mib
 
 CONSUMERS = 10
@@ -285,7 +287,7 @@ def attach(wire: Wire, case: str, number: int) -> ReceivingLink:
     if case == "topic":
         source = Source(NODE, TerminusDurability.UNSETTLED_STATE, TerminusExpiryPolicy.NEVER, capabilities=("topic",))
     if case == "selectors":
-        source.filter = {"selector": f"n = {number}"}
+        source.filter = {"selector": Described(Symbol("apache.org:selector-filter:string"), f"n = {number}")}
     return wire.session.attach_receiver(f"c{number}", source=source, target=Target())
 
 
@@ -316,8 +318,8 @@ def serving(data: Path, config: Path) -> Iterator[tuple[subprocess.Popen[str], i
 
 def elsewhere(what: Callable[..., tuple[float, float, float]], *arguments: object) -> tuple[float, float, float]:
     """Run it in a process of its own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(what, arguments)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(what, *arguments).result()
 
 
 def shown(rates: tuple[float, float, float]) -> str:

@@ -296,8 +296,24 @@ class Fold:
             elif kind == EventKind.ACQUIRED:
                 if not acquire(event[0], event[5]):
                     self._missing(record, event)
-            else:
+            elif not (kind == _POSTED and event[7] & COPY and self._copy_plain(*event)):
                 self._event(record, Event._make(event))
+
+    def _copy_plain(
+        self,
+        sequence: int,
+        origin: int,
+        time_us: int,
+        _: int,
+        queue: int,
+        __: int,
+        ___: int,
+        flags: int,
+        attempt: int,
+        ____: int,
+    ) -> bool:
+        """`_enter` for a copy of which a row says all, as most of a topic's: False, and nothing is done, for others."""
+        return not attempt and self.messages.add_copy(origin, sequence, queue, time_us, flags)
 
     def _missing(self, record: Record, event: tuple[int, ...] | Event) -> None:
         if not self.incomplete:

@@ -83,6 +83,11 @@ class LiveMessages(MutableMapping[int, LiveMessage]):
         message.flags |= DISPATCHED
         return True
 
+    def add_copy(self, origin: int, sequence: int, queue: int, posted_us: int, flags: int) -> bool:
+        """Take one more message of the record that `origin` has. False, and nothing is changed, where a row does not
+        say all of that, or a message of this sequence is here."""
+        return sequence not in self.objects and self.rows.add_copy(origin, sequence, queue, posted_us, flags)
+
     def copies(self) -> Iterator[LiveMessage]:
         """Return all of them to look at: what is done to them is done to copies, or to what is special."""
         for sequence in self:

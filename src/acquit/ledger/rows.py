@@ -195,6 +195,16 @@ class PlainRows:
         chunk.marks.append(priority << 8 | flags)
         return True
 
+    def add_copy(self, origin: int, sequence: int, queue: int, posted_us: int, flags: int) -> bool:
+        """`add` a message whose record is that of another one, `origin`, and its priority; False where that is not
+        here."""
+        chunk = self._chunks.get(origin >> _SHIFT, _EMPTY)
+        index = chunk.find(origin & _OFFSET)
+        if index < 0:
+            return False
+        position, fingerprint = chunk.positions[index], chunk.fingerprints[index]
+        return self.add(sequence, position, fingerprint, posted_us, queue, 0, flags, chunk.marks[index] >> 8)
+
     def extend(
         self,
         sequences: Sequence[int],

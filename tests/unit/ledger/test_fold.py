@@ -9,6 +9,7 @@ from acquit.ledger.duplicates import LIMIT
 from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_event
 from acquit.ledger.fold import _APPLIERS, ANOMALIES_MAX, Fold
 from acquit.ledger.live import Notes
+from acquit.ledger.live_messages import LiveMessages
 from acquit.ledger.records import (
     Attempt,
     AttemptNote,
@@ -69,6 +70,11 @@ class Log:
 
     def entry(self, entry: Entry) -> Position:
         return self.record(entry.encode())
+
+    def post_plain(self, sequence: int) -> Position:
+        """A posting of which a row says all."""
+        event = Event(sequence, 0, 500 + sequence, MARK, 1, 0, EventKind.POSTED, DURABLE, 0, 0)
+        return self.record(Posting(event, "address", None, 0, 0, 0, 6, ()).encode(b"payload"))
 
     def post(self, sequence: int, kind: EventKind = EventKind.POSTED, transaction: int = 0, queue: int = 1) -> Position:
         event = Event(sequence, 0, 500 + sequence, MARK, queue, 0, kind, DURABLE, 0, transaction)
@@ -259,6 +265,49 @@ def test_copies_share_the_body(log: Log) -> None:
         (8, 2, position, 6),
         (9, 3, position, 6),
     ]
+
+
+def copies_of_all_kinds() -> Fold:
+    """What a fold says of copies of messages of which a row says all, and of others, that are such themselves or not,
+    and some of which are there already."""
+    log, flags = Log(), DURABLE | EventFlag.COPY
+    for sequence in range(1, 6):
+        log.post_plain(sequence)
+    posting = Event(6, 0, 500, MARK, 1, 0, EventKind.POSTED, DURABLE, 0, 0)
+    log.record(Posting(posting, "address", b"id", 90, 70_000, 80_000, 3, ()).encode(b"payload"))
+    log.event(EventKind.RELEASED, 2)  # something special to say
+    log.event(EventKind.ACQUIRED, 3, actor=7)
+    log.event(EventKind.ACCEPTED, 4)
+    log.events(
+        *(event(EventKind.POSTED, 10 * origin, origin=origin, queue=2, flags=flags) for origin in range(1, 8)),
+        event(EventKind.POSTED, 11, origin=1, queue=3, flags=flags, attempt=2),
+        event(EventKind.POSTED, 12, origin=1, queue=3, flags=int(EventFlag.COPY), time_us=77),
+        event(EventKind.POSTED, 2, origin=1, queue=3, flags=flags),
+        event(EventKind.POSTED, 10, origin=3, queue=4, flags=flags),
+        event(EventKind.POSTED, 13, origin=5, queue=3, flags=DURABLE),
+        kind=RecordKind.COPIES,
+    )
+    return log.fold
+
+
+@pytest.mark.pure
+def test_copies_that_are_rows_are_what_they_are_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = copies_of_all_kinds()
+    monkeypatch.setattr(LiveMessages, "add_copy", lambda *_: False)
+    single = copies_of_all_kinds()
+    assert dict(rows.messages) == dict(single.messages)
+    assert set(rows.messages) == {1, 2, 3, 6, 10, 11, 12, 13, 20, 30, 50, 60}
+    assert rows.anomalies == single.anomalies
+    assert len(rows.anomalies) == 2, "of what is gone, or never was"
+    assert rows.delayed_ids == single.delayed_ids
+    assert set(rows.delayed_ids) == {6, 60}
+    assert rows.totals() == single.totals()
+
+
+def test_a_copy_that_is_a_row_stays_one(log: Log) -> None:
+    log.post_plain(7)
+    log.events(event(EventKind.POSTED, 8, origin=7, queue=2, flags=DURABLE | EventFlag.COPY), kind=RecordKind.COPIES)
+    assert (len(log.fold.messages.rows), len(log.fold.messages.objects)) == (2, 0)
 
 
 @pytest.mark.parametrize(
