@@ -43,7 +43,14 @@ EXTRAS: Final[tuple[tuple[tuple[int, bytes], ...], ...]] = (
     ((Extra.DUPLICATE_ID, b"\x03id"), (Extra.BODY_FINGERPRINT, bytes(8))),
     ((Extra.GROUP_ID, b"group"), (Extra.LAST_VALUE_KEY, b"key")),
     ((Extra.LAST_VALUE_KEY, b"k"),),
+    ((Extra.DUPLICATE_ID, b"\x03other"), (Extra.BODY_FINGERPRINT, b"\1" * 8)),
+    ((Extra.DUPLICATE_ID, b""), (Extra.BODY_FINGERPRINT, bytes(8))),
+    ((Extra.BODY_FINGERPRINT, bytes(8)), (Extra.DUPLICATE_ID, b"\x03id")),
+    ((Extra.DUPLICATE_ID, b"\x03id"), (Extra.BODY_FINGERPRINT, bytes(8)), (Extra.GROUP_ID, b"group")),
+    ((Extra.DUPLICATE_ID, b"\x03" * 300), (Extra.BODY_FINGERPRINT, bytes(8))),
 )
+WITH_ID: Final = 3
+"""Index of extras that are an id to detect duplicates by, and the fingerprint of the body."""
 PLAIN: Final = {"extras": 0, "cut": 0, "expires_at_ms": 0, "due_at_ms": 0, "attempt": 0, "kind": EventKind.POSTED}
 
 
@@ -128,7 +135,9 @@ def encoded(step: Step, sequence: int) -> EncodedRecord:
         return encode_events(RecordKind.TRANSITIONS, [pack_event(*event._replace(kind=EVENTS[step.name], actor=2))])
     id_ = "i" * step.id_bytes or None
     times = said["expires_at_ms"], said["due_at_ms"]
-    posting = Posting(event, "address", id_, *times, 0, sequence % 10, EXTRAS[said["extras"]])
+    posting = Posting(
+        event, "address" if step.queue == 1 else "another", id_, *times, 0, sequence % 10, EXTRAS[said["extras"]]
+    )
     record = posting.encode(bytes(step.payload_bytes))
     # What is cut off may be of the last extra, or of the id.
     return record._replace(meta=record.meta[: len(record.meta) - said["cut"]])
@@ -167,7 +176,11 @@ def folded(fold: Fold, head: BatchHead, batch: bytes) -> tuple[Fold, str]:
     fold.segment(1, Position(0))
     try:
         fold.batch(runs(head, batch), head.time_us)
-    except (ValueError, StoreVersionUnsupported) as error:
+    except (
+        ValueError,
+        KeyError,
+        StoreVersionUnsupported,
+    ) as error:  # of ids that go back in time, which no broker posts
         return fold, f"{type(error).__name__}: {error}"
     return fold, ""
 
@@ -215,7 +228,21 @@ def test_rows_are_made_of_plain_postings_alone() -> None:
         Step("post on", 0, 4, 1, 7, 4, {}, 0, 1),
         Step("post on", 0, 1, 1, 9, 4, {"expires_at_ms": 90}, 0, 1),
         Step("post on", 0, 3, 1, 9, 5, {"extras": 1}, 0, 1),
+        Step("post on", 0, 1, 1, 9, 5, {"extras": WITH_ID}, 0, 1),
     ]
     fold, _ = folded(Fold(), *batch_of(story))
-    assert [*fold.messages.rows.sequences()] == [20_001, 20_002, 20_003, 20_004, 20_006, 20_007, 20_008]
+    assert [*fold.messages.rows.sequences()] == [20_001, 20_002, 20_003, 20_004, 20_006, 20_007, 20_008, 20_009]
     assert [*fold.messages.objects] == [20_005]
+
+
+def test_ids_of_what_is_taken_together_are_remembered() -> None:
+    """Beside others, at two addresses, and of one posting that is special."""
+    story = [
+        Step("post on", 0, 1, queue, 9, 4, {"extras": extras} | special, 0, 1)
+        for queue in (1, 2)
+        for extras, special in ((WITH_ID, {}), (0, {}), (6, {}), (10, {"expires_at_ms": 90}), (1, {}), (4, {}))
+    ]
+    (together, _), (single, _) = folded(Fold(), *batch_of(story)), folded(OneByOne(), *batch_of(story))
+    assert together.table.windows == single.table.windows
+    assert together.table.windows.ids == 6
+    assert len(together.messages.rows) == 8

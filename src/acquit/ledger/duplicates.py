@@ -408,6 +408,19 @@ def encode_id_extras(identity: bytes, fingerprint: int) -> bytes:
     return told + _FINGERPRINT_EXTRA.pack(_BODY_FINGERPRINT, _NUMBER.size, fingerprint) if fingerprint else told
 
 
+def read_id_extras(data: bytes, at: int, end: int) -> tuple[bytes, int] | None:
+    """Return the id and the fingerprint of the body that `encode_id_extras` has put there; None where the extras of a
+    posting are others, or there are more."""
+    if end - at <= _EXTRA.size + _FINGERPRINT_EXTRA.size:
+        return None
+    tag, length = _EXTRA.unpack_from(data, at)
+    told_at = at + _EXTRA.size + length
+    if tag != _DUPLICATE_ID or not length or told_at + _FINGERPRINT_EXTRA.size != end:
+        return None
+    tag, size, fingerprint = _FINGERPRINT_EXTRA.unpack_from(data, told_at)
+    return (data[told_at - length : told_at], fingerprint) if (tag, size) == (_BODY_FINGERPRINT, _NUMBER.size) else None
+
+
 def block_record(address: str, entries: Sequence[WindowEntry], time_us: int) -> State:
     """The record that puts ids into a window whose postings did not: those that a transaction held. In order."""
     key = address.encode() + _NUL + _NUMBER.pack(entries[0].sequence)
@@ -429,6 +442,7 @@ __all__ = [
     "Windows",
     "block_record",
     "encode_id_extras",
+    "read_id_extras",
     "remember",
     "window_id",
 ]

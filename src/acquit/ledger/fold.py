@@ -19,7 +19,7 @@ Per posting the fold keeps a row of numbers, or a `LiveMessage` (`ledger.live_me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress, repeat
 from operator import gt, ne
 from struct import Struct
@@ -27,7 +27,7 @@ from typing import Final
 
 from acquit.errors import StoreCorrupt, StoreVersionUnsupported
 from acquit.ledger.digest import RunningDigest
-from acquit.ledger.duplicates import remember
+from acquit.ledger.duplicates import WindowEntry, read_id_extras, remember, window_id
 from acquit.ledger.events import COPY, DISPATCHED, ENTERING, EVENT, RETIRING, Event, EventKind, unpack_event
 from acquit.ledger.live import (
     CHANGES,
@@ -68,6 +68,8 @@ _KNOWN_EVENTS: Final = frozenset(EventKind)
 _RECORD_VERSION: Final = 1
 _POSTING: Final = Struct("<Q8xqQI4xBBHI" + "qq4xHHB")
 """Fields that are looked at of each posting: of its event, and of `POSTING_META` behind it."""
+_ADDRESS_BYTES: Final = 10
+"""Index of the length of the address among these."""
 _IDLE_EXTRAS: Final = frozenset({int(Extra.DUPLICATE_ID), int(Extra.GROUP_ID)})
 """Extras of a posting that by themselves change no state."""
 
@@ -187,14 +189,33 @@ class Fold:
         expiries, dues, address_bytes, id_bytes, priorities = columns[8:]
         marks = [priority << 8 | mark for priority, mark in zip(priorities, flags, strict=True)]
         plain = sequences, run.positions, fingerprints, times_us, queues, marks
+        special, ids = _special(run, kinds, (attempts, expiries, dues), address_bytes, id_bytes)
         begin = 0
-        for end in (*_special(run, kinds, (attempts, expiries, dues), address_bytes, id_bytes), len(fields)):
+        for end in (*special, len(fields)):
             if begin < end and not self._take_plain(*(column[begin:end] for column in plain)):
                 for index in range(begin, end):
                     self._posting(run, index, *fields[index])
+            elif ids:
+                self._remember(run, [index for index in range(begin, end) if index in ids], ids, fields)
             if end < len(fields):
                 self._posting(run, end, *fields[end])
             begin = end + 1
+
+    def _remember(
+        self,
+        run: RecordRun,
+        indexes: Sequence[int],
+        ids: Mapping[int, tuple[bytes, int]],
+        fields: Sequence[tuple[int, ...]],
+    ) -> None:
+        """Remember the ids to detect duplicates by of postings that were taken together."""
+        windows = self.table.windows
+        for index in indexes:
+            address_at = run.events[index] + EVENT.size + POSTING_META.size
+            address = run.data[address_at : address_at + fields[index][_ADDRESS_BYTES]].decode()
+            identity, fingerprint = ids[index]
+            entry = WindowEntry(fields[index][0], fingerprint, window_id(identity))
+            windows.remember(address, entry, Position(run.shift + run.events[index]))
 
     def _take_plain(
         self,
@@ -555,18 +576,23 @@ def _special(
     others: Sequence[Sequence[int]],
     address_bytes: Sequence[int],
     id_bytes: Sequence[int],
-) -> list[int]:
-    """Return the indexes of the postings of a run of which a row does not say all. `others`: columns of what is 0 for
-    all else."""
+) -> tuple[list[int], dict[int, tuple[bytes, int]]]:
+    """Return the indexes of the postings of a run of which a row does not say all, but for an id to detect duplicates
+    by; and the ids of those that have one. `others`: columns of what is 0 for all else."""
     indexes = range(len(run.events))
+    ids: dict[int, tuple[bytes, int]] = {}
     special = set(compress(indexes, map(ne, kinds, repeat(_POSTED))))
     special.update(*(compress(indexes, column) for column in others))
     extras_at = [POSTING_META.size + address + id_ for address, id_ in zip(address_bytes, id_bytes, strict=True)]
     for index in compress(indexes, map(gt, run.meta_bytes, extras_at)):
         at = run.events[index] + EVENT.size
-        if not extra_tags(run.data, at + extras_at[index], at + run.meta_bytes[index]) <= _IDLE_EXTRAS:
+        place = at + extras_at[index], at + run.meta_bytes[index]
+        told = read_id_extras(run.data, *place)
+        if told is not None:
+            ids[index] = told
+        elif not extra_tags(run.data, *place) <= _IDLE_EXTRAS:
             special.add(index)
-    return sorted(special)
+    return sorted(special), ids
 
 
 def _bring_up_to(known: LiveMessage, copied: LiveMessage) -> None:
