@@ -311,7 +311,7 @@ class Checkpointer:
         last = -1
         until = self._looked + self._step_candidates
         while self._looked < until and len(wanted) < self._step_records and size < self._step_bytes:
-            asked = (self._candidates or ())[self._looked : self._looked + self._step_records - len(wanted)]
+            asked = (self._candidates or ())[self._looked : min(until, self._looked + self._step_records)]
             if not asked:
                 return BodyRead(self._journal, wanted, segment.number)
             for sequence, position in zip(asked, self._owner.positions(asked), strict=True):
@@ -321,7 +321,7 @@ class Checkpointer:
                     wanted.append((sequence, message.position, message.size_bytes + _HEAD_GUESS_BYTES))
                     size += 0 if message.position == last else message.size_bytes
                     last = message.position
-                    if size >= self._step_bytes:
+                    if len(wanted) >= self._step_records or size >= self._step_bytes:
                         break
         return BodyRead(self._journal, wanted, 0) if wanted else None
 

@@ -202,6 +202,20 @@ def test_where_they_stand_is_told_of_a_run_that_stays_one() -> None:
     assert found == [0 if (one := holdings.live(sequence)) is None else one.position for sequence in asked]
 
 
+def test_where_they_stand_is_told_after_another_run_was_laid_out() -> None:
+    """Who has left before it is looked for where that run was."""
+    world = World()
+    sender, link, run = posted(world, 5)
+    sender.post(link, *(durable(f"n{at}") for at in range(4)))
+    world.settle()
+    holdings, sequences = world.core.holdings, [run.sequences[0] - 1, *sorted(world.core.holdings.sequences())]
+    positions = list(holdings.positions(sequences))
+    assert positions[0] == 0 and len(set(positions)) == 10
+    run.each()
+    assert list(holdings.positions(sequences)) == positions
+    assert runs_in(world.core.queues.by_name["q"].backlog)
+
+
 def test_one_is_found_by_its_sequence_while_the_run_waits() -> None:
     world = World()
     _, _, run = posted(world, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 
 import pytest
 
@@ -474,3 +475,87 @@ def test_a_closed_segment_in_which_nothing_was_settled_stays(broker: MiniBroker)
     broker.sync()
     pass_time(broker, checkpoint, 100)
     assert broker.journal.left_through == left
+
+
+# -- steps of the gathering -------------------------------------------------------------------------------------------
+def first_known(broker: MiniBroker, **options: int) -> Checkpointer:
+    """One that knows who stands in the oldest segment, and has yet to look at the first of them."""
+    checkpoint = checkpointer(broker, **options)
+    checkpoint.advance(broker.clock.wall_us())
+    assert checkpoint.active and checkpoint.take_read() is None, "the queue's key is set again first"
+    return checkpoint
+
+
+def looks(broker: MiniBroker, checkpoint: Checkpointer) -> list[list[int]]:
+    """Let the segment leave; which messages each step reads, in order. [] for one that reads nothing, or the seal."""
+    seen: list[list[int]] = []
+    while checkpoint.active:
+        assert len(seen) < 100, "it does not end"
+        broker.sync()
+        checkpoint.advance(broker.clock.wall_us())
+        read = checkpoint.take_read()
+        seen.append([])
+        if read is not None:
+            read.run()
+            assert read.records or read.summary is not None, "it reads something"
+            seen[-1] = [sequence for sequence, _ in read.records]
+            checkpoint.complete_read(read)
+    assert not broker.staying
+    return seen
+
+
+def test_no_step_reads_more_records_where_some_have_gone_or_moved(broker: MiniBroker) -> None:
+    checkpoint = first_known(broker, step_records=3)
+    numbers = sorted(broker.messages)
+    del broker.messages[numbers[0]], broker.messages[numbers[6]]
+    broker.moved(numbers[1], broker.journal.end)
+    left = [one for one in numbers[2:] if one in broker.messages]
+    assert looks(broker, checkpoint) == [left[:3], left[3:6], left[6:]]
+
+
+def test_no_step_reads_more_bytes(broker: MiniBroker) -> None:
+    """Seven each."""
+    checkpoint = first_known(broker, step_records=100, step_bytes=14)
+    numbers = sorted(broker.messages)
+    assert looks(broker, checkpoint) == [*(numbers[at : at + 2] for at in range(0, 10, 2)), []]
+
+
+def test_a_payload_that_several_share_is_read_once(broker: MiniBroker) -> None:
+    number, last = max(broker.messages.items())
+    for sequence in range(10_001, 10_006):
+        broker.messages[sequence] = copied = copy(last)
+        copied.sequence = sequence
+    checkpoint = first_known(broker, step_records=100, step_bytes=14)
+    assert looks(broker, checkpoint)[-2:] == [[number - 1, number], [*range(10_001, 10_006)]]
+
+
+def test_no_step_looks_at_more_candidates(broker: MiniBroker) -> None:
+    checkpoint = first_known(broker, step_records=3, step_candidates=4)
+    numbers = sorted(broker.messages)
+    while not checkpoint._census or len(checkpoint._candidates or ()) < 10:  # a census takes steps of four as well
+        checkpoint.advance(broker.clock.wall_us())
+    for gone in numbers[:6]:
+        del broker.messages[gone]
+    assert looks(broker, checkpoint) == [[], numbers[6:8], numbers[8:]]
+
+
+def test_what_is_committed_there_at_the_end_is_copied_as_well(broker: MiniBroker) -> None:
+    """All others have been looked at by then."""
+    checkpoint = checkpointer(broker, step_records=100)
+    read = None
+    while read is None:
+        checkpoint.advance(broker.clock.wall_us())
+        read = checkpoint.take_read()
+    read.run()
+    assert read.summary is not None
+    number, held = min(broker.messages.items())
+    broker.messages[10_001] = committed = copy(held)
+    del broker.messages[number]
+    committed.sequence = 10_001
+    broker.committed.append(10_001)
+    checkpoint.complete_read(read)
+    assert checkpoint.active
+    end = broker.journal.segments[0].end
+    run(broker, checkpoint)
+    assert broker.journal.left_through == 1 and not broker.staying
+    assert committed.position >= end

@@ -390,9 +390,14 @@ class Backlog:
             if line:
                 return
             if _parked_next(lane):
-                if self._has_waiting(blocks[0]):
+                block, gone = blocks.popleft(), 0
+                assert self._parking is not None and isinstance(block, array)
+                while gone < len(block) and not self._parking.waits(block[gone]):
+                    gone += 1
+                self._absent -= gone
+                if gone < len(block):
+                    blocks.appendleft(block[gone:] if gone else block)
                     return
-                self._absent -= len(blocks.popleft())
             elif not self._refill(lane, runs=False):
                 return
 
