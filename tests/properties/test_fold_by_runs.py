@@ -6,10 +6,12 @@ from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acquit.errors import StoreVersionUnsupported
+from acquit.ledger import duplicates
 from acquit.ledger.duplicates import remember
 from acquit.ledger.events import Event, EventKind, pack_event, unpack_event
 from acquit.ledger.fold import Fold
@@ -48,6 +50,12 @@ EXTRAS: Final[tuple[tuple[tuple[int, bytes], ...], ...]] = (
     ((Extra.BODY_FINGERPRINT, bytes(8)), (Extra.DUPLICATE_ID, b"\x03id")),
     ((Extra.DUPLICATE_ID, b"\x03id"), (Extra.BODY_FINGERPRINT, bytes(8)), (Extra.GROUP_ID, b"group")),
     ((Extra.DUPLICATE_ID, b"\x03" * 300), (Extra.BODY_FINGERPRINT, bytes(8))),
+    ((Extra.DUPLICATE_ID, b"\x03id"), (Extra.BODY_FINGERPRINT, bytes(8)), (Extra.LAST_VALUE_KEY, b"k")),
+    ((Extra.DUPLICATE_ID, b"\x03id"), (Extra.GROUP_ID, b"8 octets")),
+    ((Extra.DUPLICATE_ID, b"\x03id"), (Extra.LAST_VALUE_KEY, b"8 octets")),
+    ((Extra.GROUP_ID, b"group"), (Extra.BODY_FINGERPRINT, bytes(8))),
+    ((Extra.BODY_FINGERPRINT, bytes(8)),),
+    ((Extra.DUPLICATE_ID, b"\x03" * 12),),
 )
 WITH_ID: Final = 3
 """Index of extras that are an id to detect duplicates by, and the fingerprint of the body."""
@@ -136,7 +144,7 @@ def encoded(step: Step, sequence: int) -> EncodedRecord:
     id_ = "i" * step.id_bytes or None
     times = said["expires_at_ms"], said["due_at_ms"]
     posting = Posting(
-        event, "address" if step.queue == 1 else "another", id_, *times, 0, sequence % 10, EXTRAS[said["extras"]]
+        event, "address" if step.queue == 1 else "anöther one", id_, *times, 0, sequence % 10, EXTRAS[said["extras"]]
     )
     record = posting.encode(bytes(step.payload_bytes))
     # What is cut off may be of the last extra, or of the id.
@@ -171,6 +179,12 @@ def batch_of(story: list[Step]) -> tuple[BatchHead, bytes]:
     return decoded, head + body
 
 
+def told_at(fold: Fold) -> dict[str, list[int]]:
+    """Where the oldest record stands that tells of each block of ids, by address: by that they are written again."""
+    windows = fold.table.windows.by_address
+    return {address: [block.position for block in window._blocks] for address, window in windows.items()}
+
+
 def folded(fold: Fold, head: BatchHead, batch: bytes) -> tuple[Fold, str]:
     """The fold after a batch, and what it raised."""
     fold.segment(1, Position(0))
@@ -199,6 +213,7 @@ def test_a_batch_says_what_its_records_say_one_by_one(story: list[Step]) -> None
     for name in ("anomalies", "anomaly_count", "held", "delayed_ids"):
         assert getattr(together, name) == getattr(single, name)
     assert together.table.windows == single.table.windows
+    assert told_at(together) == told_at(single)
     assert together.totals() == single.totals()
     for name in ("first_us", "last_us", "events"):
         assert getattr(together.digest.here, name) == getattr(single.digest.here, name)
@@ -235,8 +250,10 @@ def test_rows_are_made_of_plain_postings_alone() -> None:
     assert [*fold.messages.objects] == [20_005]
 
 
-def test_ids_of_what_is_taken_together_are_remembered() -> None:
-    """Beside others, at two addresses, and of one posting that is special."""
+@pytest.mark.pure
+def test_ids_of_what_is_taken_together_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside others, at two addresses, and of one posting that is special. Each block is of one id."""
+    monkeypatch.setattr(duplicates, "BLOCK_IDS", 1)
     story = [
         Step("post on", 0, 1, queue, 9, 4, {"extras": extras} | special, 0, 1)
         for queue in (1, 2)
@@ -244,5 +261,13 @@ def test_ids_of_what_is_taken_together_are_remembered() -> None:
     ]
     (together, _), (single, _) = folded(Fold(), *batch_of(story)), folded(OneByOne(), *batch_of(story))
     assert together.table.windows == single.table.windows
+    assert told_at(together) == told_at(single)
     assert together.table.windows.ids == 6
     assert len(together.messages.rows) == 8
+
+
+@pytest.mark.pure
+def test_postings_with_ids_are_not_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Fold, "_posting")
+    fold, _ = folded(Fold(), *batch_of([Step("post on", 0, 3, 1, 9, 4, {"extras": WITH_ID}, 0, 1)]))
+    assert (len(fold.messages.rows), fold.table.windows.ids) == (3, 1)

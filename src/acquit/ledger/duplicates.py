@@ -415,7 +415,7 @@ def read_id_extras(data: bytes, at: int, end: int) -> tuple[bytes, int] | None:
         return None
     tag, length = _EXTRA.unpack_from(data, at)
     told_at = at + _EXTRA.size + length
-    if tag != _DUPLICATE_ID or not length or told_at + _FINGERPRINT_EXTRA.size != end:
+    if tag != _DUPLICATE_ID or told_at + _FINGERPRINT_EXTRA.size != end:
         return None
     tag, size, fingerprint = _FINGERPRINT_EXTRA.unpack_from(data, told_at)
     return (data[told_at - length : told_at], fingerprint) if (tag, size) == (_BODY_FINGERPRINT, _NUMBER.size) else None

@@ -16,6 +16,7 @@ from acquit.ledger.duplicates import (
     Windows,
     block_record,
     encode_id_extras,
+    read_id_extras,
     window_id,
 )
 from acquit.ledger.records import Extra, Namespace, State, encode_extras
@@ -246,3 +247,37 @@ def test_a_posting_says_its_id_as_other_extras_are_said() -> None:
     extras = [(Extra.DUPLICATE_ID, identity), (Extra.BODY_FINGERPRINT, body)]
     assert encode_id_extras(identity, int.from_bytes(body, "little")) == encode_extras(extras)
     assert encode_id_extras(identity, 0) == encode_extras(extras[:1])
+
+
+@pytest.mark.parametrize("identity", [b"s", b"sx", bytes(300)])
+@pytest.mark.parametrize("body", [1, (1 << 64) - 1])
+def test_what_a_posting_says_of_its_id_is_read_back(identity: bytes, body: int) -> None:
+    data = b"before" + encode_id_extras(identity, body)
+    for behind in (b"", bytes(20)):
+        assert read_id_extras(data + behind, 6, len(data)) == (identity, body)
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        [],
+        [(Extra.BODY_FINGERPRINT, bytes(8))],
+        [(Extra.DUPLICATE_ID, bytes(12))],
+        [(Extra.DUPLICATE_ID, b""), (Extra.BODY_FINGERPRINT, bytes(8))],
+        [(Extra.GROUP_ID, b"group"), (Extra.BODY_FINGERPRINT, bytes(8))],
+        [(Extra.DUPLICATE_ID, b"sx"), (Extra.GROUP_ID, b"8 octets")],
+        [(Extra.DUPLICATE_ID, b"sx"), (Extra.BODY_FINGERPRINT, bytes(4)), (0x90, b"1")],
+        [(Extra.DUPLICATE_ID, b"sx"), (Extra.BODY_FINGERPRINT, bytes(8)), (Extra.LAST_VALUE_KEY, b"k")],
+    ],
+)
+def test_other_extras_of_a_posting_are_left_to_others(extras: list[tuple[int, bytes]]) -> None:
+    """Whatever stands behind, or nothing."""
+    data = encode_extras(extras)
+    for behind in (b"", encode_id_extras(b"sx", 1), encode_id_extras(b"sx", 1)[-11:]):
+        assert read_id_extras(data + behind, 0, len(data)) is None
+
+
+def test_half_of_what_a_posting_says_of_its_id_says_nothing() -> None:
+    whole = encode_id_extras(b"sx", 1)
+    for end in range(len(whole)):
+        assert read_id_extras(whole[:end], 0, end) is None

@@ -304,10 +304,36 @@ def test_copies_that_are_rows_are_what_they_are_one_by_one(monkeypatch: pytest.M
     assert rows.totals() == single.totals()
 
 
-def test_a_copy_that_is_a_row_stays_one(log: Log) -> None:
+@pytest.mark.pure
+@pytest.mark.parametrize("flags", [DURABLE, DURABLE | EventFlag.ID_REUSED, 0])
+def test_a_copy_that_is_a_row_stays_one(log: Log, flags: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Fold, "_enter")
     log.post_plain(7)
-    log.events(event(EventKind.POSTED, 8, origin=7, queue=2, flags=DURABLE | EventFlag.COPY), kind=RecordKind.COPIES)
+    log.events(event(EventKind.POSTED, 8, origin=7, queue=2, flags=flags | EventFlag.COPY), kind=RecordKind.COPIES)
     assert (len(log.fold.messages.rows), len(log.fold.messages.objects)) == (2, 0)
+
+
+def test_a_copy_is_of_its_origin(log: Log) -> None:
+    """And of no neighbour, also where it stands in another chunk of rows."""
+    origins = {1: (5 << 32, 3), 2: (6 << 32, 9), 4_097: (7 << 32, 0)}
+    positions = {}
+    for sequence, (mark, priority) in origins.items():
+        posted = event(EventKind.POSTED, sequence, fingerprint=mark)
+        positions[sequence] = log.record(Posting(posted, "a", None, 0, 0, 0, priority, ()).encode(bytes(mark >> 32)))
+    flags = DURABLE | EventFlag.COPY
+    copies = {8_000 + origin: origin for origin in origins} | {100: 4_097}
+    log.events(*(event(EventKind.POSTED, one, origin=origin, flags=flags) for one, origin in copies.items()))
+    for one, origin in copies.items():
+        copy = log.fold.messages[one]
+        assert (copy.position, copy.fingerprint, copy.priority) == (positions[origin], *origins[origin])
+
+
+@pytest.mark.parametrize("kind", [EventKind.UNROUTED, EventKind.PASSED, EventKind.RELEASED, EventKind.DUE])
+def test_no_other_event_that_is_flagged_as_a_copy_enters(log: Log, kind: EventKind) -> None:
+    log.post_plain(7)
+    log.post_plain(9)
+    log.event(kind, 8, origin=7, flags=DURABLE | EventFlag.COPY)
+    assert sorted(log.fold.messages) == [7, 9]
 
 
 @pytest.mark.parametrize(
