@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import subprocess
 import sys
 from collections import Counter
@@ -36,6 +37,8 @@ PACKAGES = ("acquit.protocol.", "acquit.transport.", "acquit.broker.", "acquit.c
 STAYS = {"Message", "MessageExtra", "Symbol", "ULong", "TrendPoint", "_Trend"}
 """A message stays in its queue, what is imported or first used meanwhile may keep symbols of its own, and each minute
 that ends meanwhile leaves points for the console to draw."""
+SAID = ("peer", "container", "user", "action", "target", "result")
+"""Particulars of what a broker says."""
 TLS_FILES = Path(__file__).parent.parent / "support" / "tls"
 
 Scenario = Callable[[Server], Awaitable[None]]
@@ -206,8 +209,19 @@ def serve(folder: Path) -> Server:
     return Server(folder, BrokerOptions(journal=JournalOptions.small(), tls=tls, security=security), port=0)
 
 
+def said(log: pytest.LogCaptureFixture) -> Iterator[str]:
+    """What brokers of this process have said meanwhile: a stranger may have come to the port."""
+    for record in log.records:
+        told = {name: value for name in SAID if (value := getattr(record, name, None)) is not None}
+        yield f"{record.getMessage()} {told}"
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_nothing_of_a_connection_survives_it(tmp_path: Path, scenario: Scenario) -> None:
+def test_nothing_of_a_connection_survives_it(
+    tmp_path: Path, scenario: Scenario, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "acquit.broker")
+
     async def run() -> None:
         server = serve(tmp_path)
         await server.start()
@@ -219,7 +233,8 @@ def test_nothing_of_a_connection_survives_it(tmp_path: Path, scenario: Scenario)
                 await scenario(server)
                 await settled(server)
                 left = census() - before
-                assert not left, "\n".join(f"{name}: {count}" for name, count in sorted(left.items()))
+                counts = [f"{name}: {count}" for name, count in sorted(left.items())]
+                assert not left, "\n".join([*counts, *said(caplog)])
         finally:
             await server.stop()
 
