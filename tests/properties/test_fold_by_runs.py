@@ -143,9 +143,8 @@ def encoded(step: Step, sequence: int) -> EncodedRecord:
         return encode_events(RecordKind.TRANSITIONS, [pack_event(*event._replace(kind=EVENTS[step.name], actor=2))])
     id_ = "i" * step.id_bytes or None
     times = said["expires_at_ms"], said["due_at_ms"]
-    posting = Posting(
-        event, "address" if step.queue == 1 else "anöther one", id_, *times, 0, sequence % 10, EXTRAS[said["extras"]]
-    )
+    address = "address" if step.queue == 1 else "anöther one"
+    posting = Posting(event, address, id_, *times, 0, sequence % 10, EXTRAS[said["extras"]])
     record = posting.encode(bytes(step.payload_bytes))
     # What is cut off may be of the last extra, or of the id.
     return record._replace(meta=record.meta[: len(record.meta) - said["cut"]])
@@ -190,11 +189,7 @@ def folded(fold: Fold, head: BatchHead, batch: bytes) -> tuple[Fold, str]:
     fold.segment(1, Position(0))
     try:
         fold.batch(runs(head, batch), head.time_us)
-    except (
-        ValueError,
-        KeyError,
-        StoreVersionUnsupported,
-    ) as error:  # of ids that go back in time, which no broker posts
+    except (ValueError, StoreVersionUnsupported) as error:
         return fold, f"{type(error).__name__}: {error}"
     return fold, ""
 

@@ -186,7 +186,7 @@ class Window:
 
     def set_block(self, entries: Iterable[WindowEntry], position: Position) -> None:
         """A block was written again: its ids are in the window, and that record tells of them."""
-        told = [entry for entry in sorted(entries) if self._admit(entry)]
+        told = [entry for entry in sorted(entries) if self._admit(entry) or self._has(entry)]
         if not told:
             return
         first, last, there = told[0].sequence, told[-1].sequence, set(told)
@@ -229,12 +229,12 @@ class Window:
         return None if found is None else (found.position, found.entries)
 
     def _admit(self, entry: WindowEntry) -> bool:
-        """Take an entry into the window. False if a later posting of its id and body is in it."""
+        """Take an entry into the window. False if it is in it, or a later posting of its id and body is."""
         identity, fingerprint = entry.identity, entry.fingerprint
         known, first = self.look_up(identity, fingerprint)
         if known is Known.REPEATED:
             if first >= entry.sequence:
-                return first == entry.sequence
+                return False
             self.forget_before(first + 1)
         kept = self._kept.get(identity)
         if kept is None:
@@ -245,6 +245,9 @@ class Window:
             self._kept[identity] = {kept & _MASK: kept >> 64, fingerprint: entry.sequence}
         self._count += 1
         return True
+
+    def _has(self, entry: WindowEntry) -> bool:
+        return self.look_up(entry.identity, entry.fingerprint) == (Known.REPEATED, entry.sequence)
 
     def _forget_oldest(self) -> None:
         block = self._blocks[0]

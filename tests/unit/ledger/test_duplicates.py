@@ -12,6 +12,7 @@ from acquit.ledger.duplicates import (
     ID_BYTES_MAX,
     LIMIT,
     Known,
+    Window,
     WindowEntry,
     Windows,
     block_record,
@@ -281,3 +282,15 @@ def test_half_of_what_a_posting_says_of_its_id_says_nothing() -> None:
     whole = encode_id_extras(b"sx", 1)
     for end in range(len(whole)):
         assert read_id_extras(whole[:end], 0, end) is None
+
+
+def test_a_posting_that_is_told_twice_is_there_once() -> None:
+    """No broker writes such a journal; a reader says so of the message, and has no error of its own."""
+    window = Window(10)
+    entry = WindowEntry(5, 1, b"sid")
+    window.add(entry, Position(1))
+    window.add(entry, Position(2))
+    assert (len(window), list(window)) == (1, [entry])
+    later = WindowEntry(7, 1, b"sid")
+    window.add(later, Position(3))
+    assert (len(window), list(window)) == (1, [later])
