@@ -19,7 +19,7 @@ Per posting the fold keeps a row of numbers, or a `LiveMessage` (`ledger.live_me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, repeat
 from operator import gt, ne
 from struct import Struct
@@ -68,8 +68,6 @@ _KNOWN_EVENTS: Final = frozenset(EventKind)
 _RECORD_VERSION: Final = 1
 _POSTING: Final = Struct("<Q8xqQI4xBBHI" + "qq4xHHB")
 """Fields that are looked at of each posting: of its event, and of `POSTING_META` behind it."""
-_ADDRESS_BYTES: Final = 10
-"""Index of the length of the address among these."""
 _IDLE_EXTRAS: Final = frozenset({int(Extra.DUPLICATE_ID), int(Extra.GROUP_ID)})
 """Extras of a posting that by themselves change no state."""
 
@@ -196,26 +194,21 @@ class Fold:
                 for index in range(begin, end):
                     self._posting(run, index, *fields[index])
             elif ids:
-                self._remember(run, [index for index in range(begin, end) if index in ids], ids, fields)
+                for index in filter(ids.__contains__, range(begin, end)):
+                    self._remember(run, index, sequences[index], address_bytes[index], *ids[index])
             if end < len(fields):
                 self._posting(run, end, *fields[end])
             begin = end + 1
 
     def _remember(
-        self,
-        run: RecordRun,
-        indexes: Sequence[int],
-        ids: Mapping[int, tuple[bytes, int]],
-        fields: Sequence[tuple[int, ...]],
+        self, run: RecordRun, index: int, sequence: int, address_bytes: int, identity: bytes, fingerprint: int
     ) -> None:
-        """Remember the ids to detect duplicates by of postings that were taken together."""
-        windows = self.table.windows
-        for index in indexes:
-            address_at = run.events[index] + EVENT.size + POSTING_META.size
-            address = run.data[address_at : address_at + fields[index][_ADDRESS_BYTES]].decode()
-            identity, fingerprint = ids[index]
-            entry = WindowEntry(fields[index][0], fingerprint, window_id(identity))
-            windows.remember(address, entry, Position(run.shift + run.events[index]))
+        """Remember the id to detect duplicates by of a posting that was taken with others."""
+        at = run.events[index]
+        address_at = at + EVENT.size + POSTING_META.size
+        address = run.data[address_at : address_at + address_bytes].decode()
+        entry = WindowEntry(sequence, fingerprint, window_id(identity))
+        self.table.windows.remember(address, entry, Position(run.shift + at))
 
     def _take_plain(
         self,
@@ -317,24 +310,16 @@ class Fold:
             elif kind == EventKind.ACQUIRED:
                 if not acquire(event[0], event[5]):
                     self._missing(record, event)
-            elif not (kind == _POSTED and event[7] & COPY and self._copy_plain(*event)):
+            elif not self._copy_plain(event):
                 self._event(record, Event._make(event))
 
-    def _copy_plain(
-        self,
-        sequence: int,
-        origin: int,
-        time_us: int,
-        _: int,
-        queue: int,
-        __: int,
-        ___: int,
-        flags: int,
-        attempt: int,
-        ____: int,
-    ) -> bool:
-        """`_enter` for a copy of which a row says all, as most of a topic's: False, and nothing is done, for others."""
-        return not attempt and self.messages.add_copy(origin, sequence, queue, time_us, flags)
+    def _copy_plain(self, event: tuple[int, ...]) -> bool:
+        """`_enter` for a copy of which a row says all, as most of a topic's. False, and nothing is done, for all other
+        events."""
+        sequence, origin, time_us, _, queue, _, kind, flags, attempt, _ = event
+        if kind != _POSTED or not flags & COPY or attempt:
+            return False
+        return self.messages.add_copy(origin, sequence, queue, time_us, flags)
 
     def _missing(self, record: Record, event: tuple[int, ...] | Event) -> None:
         if not self.incomplete:
