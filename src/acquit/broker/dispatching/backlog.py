@@ -337,13 +337,9 @@ class Backlog:
         """The rank of the next message; BEYOND for none. It stays where it is, as whatever it is: who asks may be one
         that waits for what is being read."""
         for lane in self._lanes:
-            self._pass_posted(lane)
-            self._pass_returned(lane)
-            heads = [sequence for sequence, _ in lane.returned[:1]]
-            if (head := self._head_of(lane)) is not None:
-                heads.append(head[0])
-            if heads:
-                return rank_of(lane.priority, min(heads))
+            first = self._first(lane)
+            if first is not None:
+                return rank_of(lane.priority, first[0])
         return BEYOND
 
     def oldest(self) -> Message | None:
@@ -365,14 +361,17 @@ class Backlog:
 
     def oldest_us(self) -> int | None:
         """The time when the message was posted that `oldest` gives; nothing is made an object for it."""
-        first: tuple[int, int] | None = None
-        for lane in self._lanes:
-            self._pass_returned(lane)
-            heads = [(sequence, message.posted_us) for sequence, message in lane.returned[:1]]
-            if (head := self._head_of(lane)) is not None:
-                heads.append(head)
-            first = min(heads if first is None else [first, *heads], default=None)
+        first = min(filter(None, map(self._first, self._lanes)), default=None)
         return None if first is None else first[1]
+
+    def _first(self, lane: _Lane) -> tuple[int, int] | None:
+        """Return sequence and time of the first message of a lane that waits. Nothing is made an object for it."""
+        self._pass_posted(lane)
+        self._pass_returned(lane)
+        heads = [(sequence, message.posted_us) for sequence, message in lane.returned[:1]]
+        if (head := self._head_of(lane)) is not None:
+            heads.append(head)
+        return min(heads, default=None)
 
     def _pass_returned(self, lane: _Lane) -> None:
         """Take out those that stand first of what has returned, and wait no more."""
@@ -381,7 +380,7 @@ class Backlog:
             self._absent -= 1
 
     def _pass_posted(self, lane: _Lane) -> None:
-        """Take out those that stand first of what was posted, and wait no more. Nothing is made an object for it."""
+        """Take out those that stand first of what was posted, and wait no more."""
         line, blocks = lane.line, lane.blocks
         while True:
             while line and line[0].state is not _AVAILABLE:
