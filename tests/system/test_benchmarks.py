@@ -1,7 +1,7 @@
 """Each script of benchmarks/ runs: who wants to measure what we say finds no script that is older than the product.
 
-In their short forms, as `make bench` runs them, and what they say of speed is not looked at. Those of Spark take
-minutes (`make bench`); `bench_peers` has tests of its own (`test_load_generator`).
+In their short forms, as `make bench` runs them, and what they say of speed is not looked at. Those of Spark
+and of the client take minutes (`make bench`); `bench_peers` has tests of its own (`test_load_generator`).
 """
 
 from __future__ import annotations

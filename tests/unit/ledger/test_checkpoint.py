@@ -9,7 +9,7 @@ import pytest
 
 from acquit.errors import StoreFull
 from acquit.ledger.census import Census
-from acquit.ledger.checkpoint import Checkpointer
+from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Copied, RecordKind
 from acquit.store.interface import Position
@@ -154,6 +154,15 @@ def test_a_segment_stays_while_somebody_in_it_was_overlooked(
     assert len(reopened(broker).messages) == 10
 
 
+def first_read(broker: MiniBroker, checkpoint: Checkpointer) -> BodyRead:
+    """What is read first of the segment that leaves."""
+    while True:
+        checkpoint.advance(broker.clock.wall_us())
+        read = checkpoint.take_read()
+        if read is not None:
+            return read
+
+
 def test_steps_are_bounded(broker: MiniBroker) -> None:
     checkpoint = checkpointer(broker, step_records=2)
     while True:
@@ -172,10 +181,7 @@ def test_steps_are_bounded(broker: MiniBroker) -> None:
 
 def test_what_is_settled_meanwhile_is_not_copied(broker: MiniBroker) -> None:
     checkpoint = checkpointer(broker, step_records=100)
-    read = None
-    while read is None:
-        checkpoint.advance(broker.clock.wall_us())
-        read = checkpoint.take_read()
+    read = first_read(broker, checkpoint)
     assert checkpoint.take_read() is None
     checkpoint.advance(broker.clock.wall_us())
     assert checkpoint.take_read() is None, "one at a time"
@@ -192,10 +198,7 @@ def test_what_is_settled_meanwhile_is_not_copied(broker: MiniBroker) -> None:
 def test_what_became_of_messages_stands_before_the_record_that_their_segment_leaves(broker: MiniBroker) -> None:
     """A fold that begins behind the segment knows nothing of them once it has read that."""
     checkpoint = checkpointer(broker, step_records=100)
-    read = None
-    while read is None:
-        checkpoint.advance(broker.clock.wall_us())
-        read = checkpoint.take_read()
+    read = first_read(broker, checkpoint)
     read.run()
     for message in list(broker.messages.values()):
         broker.retire(message, EventKind.ACCEPTED)
@@ -322,10 +325,7 @@ def test_not_the_open_segment() -> None:
 
 def test_only_a_read_that_is_out_is_taken_back(broker: MiniBroker) -> None:
     checkpoint = checkpointer(broker)
-    read = None
-    while read is None:
-        checkpoint.advance(1)
-        read = checkpoint.take_read()
+    read = first_read(broker, checkpoint)
     read.run()
     checkpoint.complete_read(read)
     with pytest.raises(ValueError, match="not out"):
@@ -478,6 +478,8 @@ def test_a_closed_segment_in_which_nothing_was_settled_stays(broker: MiniBroker)
 
 
 # -- steps of the gathering -------------------------------------------------------------------------------------------
+
+
 def first_known(broker: MiniBroker, **options: int) -> Checkpointer:
     """One that knows who stands in the oldest segment, and has yet to look at the first of them."""
     checkpoint = checkpointer(broker, **options)
@@ -542,10 +544,7 @@ def test_no_step_looks_at_more_candidates(broker: MiniBroker) -> None:
 def test_what_is_committed_there_at_the_end_is_copied_as_well(broker: MiniBroker) -> None:
     """All others have been looked at by then."""
     checkpoint = checkpointer(broker, step_records=100)
-    read = None
-    while read is None:
-        checkpoint.advance(broker.clock.wall_us())
-        read = checkpoint.take_read()
+    read = first_read(broker, checkpoint)
     read.run()
     assert read.summary is not None
     number, held = min(broker.messages.items())
