@@ -15,7 +15,6 @@ import logging
 import os
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -27,19 +26,10 @@ with atheris.instrument_imports(include=["acquit"]):
     from tests.fuzz.targets import TARGETS
 
 from tests.fuzz import corpora
-from tests.fuzz.target import Target, TooLaborious, check, measure, reached
+from tests.fuzz.target import Target, check, measure, reached
+from tests.fuzz.verdict import BY_THE_CLOCK, fault, verdict
 
 BUILD = Path("build/fuzz")
-
-
-def fault(target: Target, data: bytes) -> str | None:
-    """What is wrong with how a target takes an input: the kind of it and the place, for comparing; None: nothing is."""
-    try:
-        check(target, data)
-    except (Exception, TooLaborious) as error:
-        place = traceback.extract_tb(error.__traceback__)[-1] if not isinstance(error, TooLaborious) else None
-        return f"{type(error).__name__}{f' in {Path(place.filename).name}:{place.name}' if place else ''}"
-    return None
 
 
 def shrink(data: bytes, broken: Callable[[bytes], bool]) -> bytes:
@@ -79,8 +69,8 @@ def run(target: Target, log: Path, *arguments: str) -> NoReturn:
     sys.exit()
 
 
-def search(target: Target, build: Path, *arguments: str) -> bytes | None:
-    """Search; the input that broke the target, or None."""
+def search(target: Target, build: Path, *arguments: str) -> tuple[bytes, str] | None:
+    """Search; the input that the search left behind, and its kind, or None."""
     prefix, log = build / f"{target.name}.", build / f"{target.name}.log"
     for path in build.glob(f"{target.name}.*-*"):
         path.unlink()
@@ -88,18 +78,19 @@ def search(target: Target, build: Path, *arguments: str) -> bytes | None:
     if not child:
         run(target, log, *arguments, f"-artifact_prefix={prefix}")  # ends as libFuzzer ends, which then writes the find
     _, status = os.waitpid(child, 0)
-    found = sorted(build.glob(f"{target.name}.*-*"))
+    found = {path.name.removeprefix(prefix.name): path for path in build.glob(f"{target.name}.*-*")}
     if status and not found:
         raise RuntimeError(f"the search in {target.name} ended with {status}: see {log}")
-    return found[0].read_bytes() if found else None
+    kind = min(found, key=lambda kind: kind.startswith(BY_THE_CLOCK), default=None)
+    return None if kind is None else (found[kind].read_bytes(), kind)
 
 
-def try_target(target: Target, build: Path, seconds: float, seed: int) -> bytes | None:
-    """Search for so long; an input that breaks the target, shrunk, or None."""
+def try_target(target: Target, build: Path, seconds: float, seed: int) -> tuple[bytes, str] | None:
+    """Search for so long; an input that breaks the target, shrunk, and what is wrong with it, or None."""
     known = [*target.seeds, *corpora.read(target.name)]
     for data in (*known, *target.long):
-        if fault(target, data) is not None:
-            return data
+        if (why := fault(target, data)) is not None:
+            return data, why
     folder, words = build / target.name, build / f"{target.name}.words"
     fill(folder, known)
     arguments = [str(folder), f"-max_total_time={max(1, round(seconds))}", f"-seed={seed}"]
@@ -107,11 +98,17 @@ def try_target(target: Target, build: Path, seconds: float, seed: int) -> bytes 
         spelled = ["".join(f"\\x{octet:02x}" for octet in word) for word in target.words]
         words.write_text("".join(f'"{word}"\n' for word in spelled))
         arguments.append(f"-dict={words}")
-    broken = search(target, build, *arguments)
-    kind = None if broken is None else fault(target, broken)
-    if broken is None or kind is None:
-        return broken
-    return shrink(broken, lambda data: fault(target, data) == kind)
+    found = search(target, build, *arguments)
+    if found is None:
+        return None
+    data, kind = found
+    why = verdict(target, data, kind)
+    if why is None:
+        print(f"{target.name:16} an input seemed slow, as the machine was: it is not", flush=True)
+        return None
+    if kind.startswith(BY_THE_CLOCK):
+        return data, why
+    return shrink(data, lambda shorter: fault(target, shorter) == why), why
 
 
 def keep(target: Target, build: Path) -> int:
@@ -140,19 +137,24 @@ def main() -> int:
     warnings.simplefilter("ignore")
     targets = [TARGETS[name] for name in given.target or TARGETS]
     given.build.mkdir(parents=True, exist_ok=True)
-    failed = 0
+    finds: list[str] = []
     for target in targets:
         begun_s = time.monotonic()
-        broken = try_target(target, given.build, given.minutes * 60 / len(targets), given.seed)
+        found = try_target(target, given.build, given.minutes * 60 / len(targets), given.seed)
         took_s = time.monotonic() - begun_s
-        if broken is None:
+        if found is None:
             added = f", {keep(target, given.build)} kept" if given.keep else ""
             print(f"{target.name:16} {took_s:5.0f} s  nothing{added}", flush=True)
             continue
-        failed += 1
-        print(f"{target.name:16} {took_s:5.0f} s  BROKEN: {fault(target, broken)}", flush=True)
-        print(f"    tests/fuzz/corpus/{target.name}.txt: {corpora.escape(broken)}", flush=True)
-    return 1 if failed else 0
+        broken, why = found
+        finds.append(
+            f"{target.name:16} {took_s:5.0f} s  BROKEN: {why}\n"
+            f"    tests/fuzz/corpus/{target.name}.txt: {corpora.escape(broken)}"
+        )
+        print(finds[-1], flush=True)
+    if finds:  # once more, where who keeps only the end of what a run printed finds them
+        print(f"\n{len(finds)} of {len(targets)} targets are broken:", *finds, sep="\n")
+    return 1 if finds else 0
 
 
 if __name__ == "__main__":

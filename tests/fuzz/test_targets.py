@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.fuzz import corpora
 from tests.fuzz.planted import MISTAKES, SOURCES, Mistake
 from tests.fuzz.target import SOURCE, Target, TooLaborious, check, measure
 from tests.fuzz.targets import TARGETS, values
+from tests.fuzz.verdict import is_slow, verdict
 
 
 @pytest.mark.promise("fairness")
@@ -102,6 +104,22 @@ def test_more_lines_than_the_length_allows_are_too_many() -> None:
         check(of(decode, steps=steps - 1, steps_per_byte=0), data)
     with pytest.raises(TooLaborious):
         check(of(decode, steps=0, steps_per_byte=1), data)
+
+
+def test_what_only_seemed_slow_breaks_nothing() -> None:
+    """A machine that stood still for ten seconds made the search call an input slow, and CI refuse what it tried."""
+    taken, broken = of(len), of(lambda data: data[9])
+    for kind in ("slow-unit-1f", "timeout-1f"):
+        assert verdict(taken, b"x", kind) is None
+        assert verdict(broken, b"x", kind) == "IndexError in test_targets.py:<lambda>"
+    assert verdict(broken, b"x", "crash-1f") == "IndexError in test_targets.py:<lambda>"
+    assert verdict(taken, b"x", "crash-1f") == "crash, in the search alone"
+    assert verdict(taken, b"x", "oom-1f") == "oom, in the search alone"
+
+
+def test_what_takes_long_of_a_processor_is_slow() -> None:
+    assert is_slow(of(lambda _: sum(range(10**11))), b"x", 1)  # in one line, which no count of lines sees
+    assert not is_slow(of(lambda _: time.sleep(1.5)), b"x", 1)
 
 
 # -- what no target reads ---------------------------------------------------------------------------------------------
