@@ -122,7 +122,8 @@ class Agenda:
     def next_due_ms(self) -> int | None:
         """Latest time to call `turn`, in milliseconds since the epoch; None: nothing waits for a time."""
         times_ms = self._expiry.next_ms, self._locks.next_ms, self._termini.next_ms
-        return min((at_ms for at_ms in times_ms if at_ms is not None), default=None)
+        known_ms = [at_ms for at_ms in times_ms if at_ms is not None]
+        return min(known_ms) if known_ms else None
 
     def tick(self, time_us: int) -> None:
         """A second or so has passed: what happened to volatile messages is recorded now and then."""

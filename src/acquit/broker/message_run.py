@@ -102,6 +102,7 @@ class MessageRun:
     there is none they are AVAILABLE, or PENDING."""
 
     __slots__ = (
+        "count",
         "holder",
         "laid_out",
         "marked",
@@ -132,6 +133,8 @@ class MessageRun:
     ) -> None:
         self.queue = queue
         self.sequences = sequences
+        self.count = len(sequences)
+        """Number of messages: it is asked for ten times on the way of a message that comes alone."""
         self.shape = shape
         self.rests = rests
         """Rests of the payloads, in a list that other runs may share; none once they are laid out, when the messages
@@ -155,11 +158,6 @@ class MessageRun:
         self.laid_out: list[Message] | None = None
         """The messages as objects of their own, once somebody has looked at one; what is done to those is not done to
         the run any more."""
-
-    @property
-    def count(self) -> int:
-        """Number of messages."""
-        return len(self.sequences)
 
     @property
     def accepted_cost(self) -> int:
@@ -210,6 +208,7 @@ class MessageRun:
             self.recorded = Recorded(keeper, positions[count:], fingerprints[count:])
             keeper.keep_run(front)
         self.sequences = self.sequences[count:]
+        self.count = len(self.sequences)
         self.rests = self.rests[count:]
         self.payload_bytes -= front.payload_bytes
         return front

@@ -587,8 +587,9 @@ class Server:
 
     def handle(self, client: PeerSocket, events: list[Event]) -> None:
         """Events of one connection, those of its authentication taken out."""
-        self._core.handle(client.peer, events, self._clock.now_us())
-        self._turn()
+        now_us = self._clock.now_us()
+        self._core.handle(client.peer, events, now_us)
+        self._turn(now_us)
 
     def writable(self, client: PeerSocket, writable: bool) -> None:
         """The socket takes no more, or does again."""
@@ -619,11 +620,13 @@ class Server:
 
     # -- wake-ups -----------------------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _turn(self, now_us: int | None = None) -> None:
+        """Do what has become possible; `now_us`: the time of the wake-up, where that was asked for already."""
         if self._committer.stopping:
             return  # the reader's thread may have ended as well, and nobody is left to do anything for
         core = self._core
-        now_us = self._clock.now_us()
+        if now_us is None:
+            now_us = self._clock.now_us()
         more = core.turn(now_us)
         for engine in core.take_touched():
             client = engine.context
@@ -637,8 +640,8 @@ class Server:
         if more and not self._turn_due:
             self._turn_due = True
             self._loop.call_soon(self._turn_again)
-        elif core.next_due_ms is not None:
-            self._wake_at(core.next_due_ms)
+        elif (due_ms := core.next_due_ms) is not None:
+            self._wake_at(due_ms)
 
     def _turn_again(self) -> None:
         self._turn_due = False
@@ -661,13 +664,14 @@ class Server:
         self._core.tick(now_us)
         self.notices.flush()
         self._checkpoint(now_us)
-        self._turn()
+        self._turn(now_us)
 
     def _synced(self, position: int) -> None:
-        self._core.synced(Position(position), self._clock.now_us())
+        now_us = self._clock.now_us()
+        self._core.synced(Position(position), now_us)
         if position >= self._checkpointer.look_at:
-            self._checkpoint(self._clock.now_us())
-        self._turn()
+            self._checkpoint(now_us)
+        self._turn(now_us)
 
     # -- reading back -------------------------------------------------------------------------------------------------
 

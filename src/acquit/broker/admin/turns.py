@@ -52,6 +52,8 @@ class InTurns:
     def run(self) -> bool:
         """Go on with one of them. True if there is more that can be done at once."""
         going = self._going
+        if not going:
+            return False
         for _ in range(len(going)):
             first = going.popleft()
             if not first.ready:
