@@ -631,7 +631,7 @@ class Server:
         for engine in core.take_touched():
             client = engine.context
             if isinstance(client, PeerSocket):
-                client.pump.touch()
+                client.pump.touch_promptly()
         if core.memory.wanted or core.memory.wanted_together:
             self._submit_reads()
         if self._checkpointer.active:

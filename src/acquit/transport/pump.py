@@ -10,7 +10,8 @@ the socket::
 `touch` schedules at most one `flush` for the next turn of the loop, so that all that one wake-up produced, for this
 connection and for others, leaves in one write each: a system call costs as much as several messages. What input
 produced for its own connection is all there when it has been handled, and leaves at once, which spares whoever waits
-for it a turn of the loop.
+for it a turn of the loop. What it produced for others is there by then too: where that is little (`touch_promptly`),
+it leaves before it, for who receives a message waits longer than who sent it.
 
 Fairness. Where the engine takes its input in turns (`ConnectionOptions.turn_cost_max`), the rest of it has its turn
 after all other connections that have something: in the next round of the loop. Nothing is read from the peer meanwhile,
@@ -48,6 +49,10 @@ logger = logging.getLogger("acquit.transport")
 READ_BYTES: Final = 256 * 1024
 """The most that is read at once."""
 
+LITTLE_BYTES: Final = 4 * 1024
+"""The most that leaves at once of what was produced for another connection: more than that comes in lots, and waits for
+the rest of its lot."""
+
 WRITES_PER_FLUSH: Final = 8
 """Chunks of large deliveries that one flush writes before other connections get their turn."""
 
@@ -75,7 +80,8 @@ class PumpOptions:
 
 
 class Handler(Protocol):
-    """An object that acts on what the peer did. All calls come from the loop, never nested."""
+    """An object that acts on what the peer did. All calls come from the loop; while it handles events, `on_writable` of
+    another pump may come, where it has that write at once."""
 
     def handle(self, events: list[Event]) -> None:
         """Act on events, in order. Verbs used meanwhile need no `touch`: the pump flushes after this."""
@@ -207,6 +213,19 @@ class Pump(asyncio.BufferedProtocol):
             self._flush_due = True
             self._loop.call_soon(self.flush)
 
+    def touch_promptly(self) -> None:
+        """Do as `touch` does, and let what little there is leave now. What comes after it in this turn of the loop
+        leaves at the end of that, in one write."""
+        if self._flush_due:
+            return
+        if self.engine.closed or self.engine.output_bytes > LITTLE_BYTES:
+            self.touch()  # we may be in the middle of a write: see `resume_writing`
+            return
+        self.flush()
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_rest)
+
     def flush(self) -> None:
         """Write what the engine has to say, now, as far as the socket takes it."""
         self._flush_due = False
@@ -334,6 +353,11 @@ class Pump(asyncio.BufferedProtocol):
             # Events half acted upon: nothing that follows on this connection could be trusted.
             self.abort()
             raise
+
+    def _flush_rest(self) -> None:
+        self._flush_due = False
+        if self._wants_flush():
+            self.flush()
 
     def _wants_flush(self) -> bool:
         """Return True if `flush` has something to do. Often not: the peer has answered, and that needs no answer."""

@@ -39,10 +39,12 @@ from acquit.ledger.history import history
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.recovery import open_journal
 from acquit.ledger.verify import verify
+from acquit.protocol.connection import Connection
 from acquit.protocol.constants import SASL_HEADER
 from acquit.store.interface import Chore, Position
 from acquit.store.options import JournalOptions
 from acquit.store.reading import FolderReader
+from acquit.transport.pump import Pump
 from acquit.transport.turnstile import Turnstile
 from tests.support.outages import until
 
@@ -534,6 +536,36 @@ def test_the_ends_of_sockets_pass_one_turnstile(monkeypatch: pytest.MonkeyPatch)
             acquit.connect(broker.url).close()
     assert len(entered) >= 5
     assert len(set(map(id, entered))) == 1
+
+
+@pytest.mark.pure
+def test_who_receives_a_message_hears_before_who_sent_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer leaves at the end of the input that brought the message, and the message itself before that."""
+    written: list[str] = []
+    write = Pump._write
+
+    def noted(pump: Pump, transport: asyncio.Transport, engine: Connection) -> None:
+        if engine.has_output and engine.remote_open is not None:
+            written.append(engine.remote_open.container_id)
+        write(pump, transport, engine)
+
+    async def run() -> None:
+        with acquit.Broker() as broker:
+            async with (
+                await aio.connect(broker.url, container_id="receives") as receiving,
+                await aio.connect(broker.url, container_id="sends") as sending,
+            ):
+                receiver = await (await receiving.session()).receiver("q")
+                mode = acquit.DeliveryMode.NON_PERSISTENT
+                sender = await (await sending.session()).sender("q", delivery_mode=mode)
+                await sender.send(b"x")
+                assert await receiver.receive(timeout=20) is not None
+                monkeypatch.setattr(Pump, "_write", noted)
+                await sender.send(b"x")
+                assert await receiver.receive(timeout=20) is not None
+
+    asyncio.run(run())
+    assert [to for to in written if to in ("receives", "sends")][:2] == ["receives", "sends"]
 
 
 def test_a_login_that_fails_is_recorded_without_names_that_are_nobodys(tmp_path: Path) -> None:

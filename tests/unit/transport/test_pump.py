@@ -19,7 +19,7 @@ from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, Sas
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.options import ConnectionOptions
 from acquit.transport import Pump, PumpOptions
-from acquit.transport.pump import endpoint_name
+from acquit.transport.pump import LITTLE_BYTES, endpoint_name
 from acquit.transport.turnstile import Turnstile
 from tests.support.wire import kinds
 
@@ -154,6 +154,109 @@ def test_however_often_touched_there_is_one_write_in_the_next_turn() -> None:
         assert len(stage.wire.written) == 1
         await asyncio.sleep(0)
         assert len(stage.wire.written) == 1
+
+    run(main)
+
+
+def test_a_little_leaves_at_once_and_what_follows_in_this_turn_in_one_write() -> None:
+    async def main() -> None:
+        stage = Stage()
+        written = stage.wire.written
+        for _ in range(5):
+            stage.begin()
+            stage.pump.touch_promptly()
+            assert len(written) == 1
+        stage.pump.touch()
+        await asyncio.sleep(0)
+        assert len(written) == 2
+        await asyncio.sleep(0)
+        assert len(written) == 2
+        stage.begin()
+        stage.pump.touch_promptly()  # the next turn has its own first
+        assert len(written) == 3
+        assert len(stage.peer.receive_data(b"".join(written), 0.0)) == 6
+
+    run(main)
+
+
+def test_what_is_more_than_a_little_waits_for_the_rest_of_its_lot() -> None:
+    async def main() -> None:
+        stage = Stage()
+        written = stage.wire.written
+        while stage.engine.output_bytes <= LITTLE_BYTES:
+            assert not written
+            stage.begin()
+        size = stage.engine.output_bytes
+        stage.pump.touch_promptly()
+        assert not written
+        stage.begin()
+        stage.pump.touch_promptly()
+        await asyncio.sleep(0)
+        assert len(written) == 1 and len(written[0]) > size
+
+    run(main)
+
+
+def test_exactly_a_little_leaves_at_once() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.engine.write_raw([bytes(LITTLE_BYTES)])
+        stage.pump.touch_promptly()
+        assert [len(data) for data in stage.wire.written] == [LITTLE_BYTES]
+
+    run(main)
+
+
+def test_what_its_own_input_produces_waits_for_the_end_of_that() -> None:
+    async def main() -> None:
+        stage = Stage()
+
+        def act(_event: Event) -> None:
+            stage.begin()
+            stage.pump.touch_promptly()
+            assert not stage.wire.written
+
+        stage.handler.act = act
+        stage.peer.begin()
+        stage.peer.begin()
+        stage.pump.data_received(stage.peer.data_to_send())
+        assert len(stage.wire.written) == 1
+        await asyncio.sleep(0)
+        assert len(stage.wire.written) == 1
+
+    run(main)
+
+
+def test_a_connection_that_is_closed_leaves_in_the_next_turn() -> None:
+    """Who says so may be in the middle of a write of this very socket."""
+
+    async def main() -> None:
+        stage = Stage()
+        stage.engine.close()
+        stage.peer.receive_data(stage.engine.data_to_send(), 0.0)
+        stage.engine.receive_data(stage.peer.data_to_send(), stage.loop.time())
+        stage.wire.calls.clear()
+        assert stage.engine.closed
+        stage.pump.touch_promptly()
+        assert stage.wire.calls == []
+        await asyncio.sleep(0)
+        assert stage.wire.calls == ["close"]
+
+    run(main)
+
+
+def test_a_deadline_that_comes_after_the_first_write_of_a_turn_is_kept() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.begin()
+        stage.pump.touch_promptly()
+        deadline = stage.loop.time() + 0.01
+        stage.engine.next_deadline = lambda: deadline  # type: ignore[method-assign]
+        heard: list[float] = []
+        stage.engine.handle_deadline = lambda now: heard.append(now) or []  # type: ignore[func-returns-value, method-assign]
+        stage.pump.touch_promptly()
+        await asyncio.sleep(0.05)
+        assert heard and heard[0] >= deadline
 
     run(main)
 
