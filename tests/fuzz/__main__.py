@@ -16,7 +16,6 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,13 +26,17 @@ with atheris.instrument_imports(include=["acquit"]):
 
 from tests.fuzz import corpora
 from tests.fuzz.target import Target, check, measure, reached
-from tests.fuzz.verdict import BY_THE_CLOCK, fault, verdict
+from tests.fuzz.verdict import BY_THE_CLOCK, GOES_ON, fault, verdict
 
 BUILD = Path("build/fuzz")
 
 
-def shrink(data: bytes, broken: Callable[[bytes], bool]) -> bytes:
-    """The shortest input by leaving pieces out, and the plainest by zeros, that is still broken."""
+def shrink(target: Target, data: bytes, why: str) -> bytes:
+    """The shortest input by leaving pieces out, and the plainest by zeros, with which the same is wrong."""
+
+    def broken(shorter: bytes) -> bool:
+        return fault(target, shorter) == why
+
     size = len(data)
     while size:
         at = 0
@@ -69,8 +72,9 @@ def run(target: Target, log: Path, *arguments: str) -> NoReturn:
     sys.exit()
 
 
-def search(target: Target, build: Path, *arguments: str) -> tuple[bytes, str] | None:
-    """Search; the input that the search left behind, and its kind, or None."""
+def search(target: Target, build: Path, *arguments: str) -> dict[str, bytes]:
+    """Search; the inputs that the search left behind, by their kinds. Raises RuntimeError where it ended otherwise than
+    by its time or by one of these."""
     prefix, log = build / f"{target.name}.", build / f"{target.name}.log"
     for path in build.glob(f"{target.name}.*-*"):
         path.unlink()
@@ -78,11 +82,10 @@ def search(target: Target, build: Path, *arguments: str) -> tuple[bytes, str] | 
     if not child:
         run(target, log, *arguments, f"-artifact_prefix={prefix}")  # ends as libFuzzer ends, which then writes the find
     _, status = os.waitpid(child, 0)
-    found = {path.name.removeprefix(prefix.name): path for path in build.glob(f"{target.name}.*-*")}
-    if status and not found:
+    found = {path.name.removeprefix(prefix.name): path.read_bytes() for path in build.glob(f"{target.name}.*-*")}
+    if status and all(kind.startswith(GOES_ON) for kind in found):
         raise RuntimeError(f"the search in {target.name} ended with {status}: see {log}")
-    kind = min(found, key=lambda kind: kind.startswith(BY_THE_CLOCK), default=None)
-    return None if kind is None else (found[kind].read_bytes(), kind)
+    return found
 
 
 def try_target(target: Target, build: Path, seconds: float, seed: int) -> tuple[bytes, str] | None:
@@ -98,17 +101,15 @@ def try_target(target: Target, build: Path, seconds: float, seed: int) -> tuple[
         spelled = ["".join(f"\\x{octet:02x}" for octet in word) for word in target.words]
         words.write_text("".join(f'"{word}"\n' for word in spelled))
         arguments.append(f"-dict={words}")
-    found = search(target, build, *arguments)
-    if found is None:
-        return None
-    data, kind = found
-    why = verdict(target, data, kind)
-    if why is None:
-        print(f"{target.name:16} an input seemed slow, as the machine was: it is not", flush=True)
-        return None
-    if kind.startswith(BY_THE_CLOCK):
-        return data, why
-    return shrink(data, lambda shorter: fault(target, shorter) == why), why
+    for kind, data in search(target, build, *arguments).items():
+        why = verdict(target, data, kind)
+        if why is None:
+            print(f"{target.name:16} an input seemed slow, as the machine was: it is not", flush=True)
+        elif kind.startswith(BY_THE_CLOCK):
+            return data, why
+        else:
+            return shrink(target, data, why), why
+    return None
 
 
 def keep(target: Target, build: Path) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import signal
 import time
 import tracemalloc
 from pathlib import Path
@@ -14,7 +16,7 @@ from tests.fuzz import corpora
 from tests.fuzz.planted import MISTAKES, SOURCES, Mistake
 from tests.fuzz.target import SOURCE, Target, TooLaborious, check, measure
 from tests.fuzz.targets import TARGETS, values
-from tests.fuzz.verdict import is_slow, verdict
+from tests.fuzz.verdict import slowness, verdict
 
 
 @pytest.mark.promise("fairness")
@@ -118,8 +120,16 @@ def test_what_only_seemed_slow_breaks_nothing() -> None:
 
 
 def test_what_takes_long_of_a_processor_is_slow() -> None:
-    assert is_slow(of(lambda _: sum(range(10**11))), b"x", 1)  # in one line, which no count of lines sees
-    assert not is_slow(of(lambda _: time.sleep(1.5)), b"x", 1)
+    # In one line, which no count of lines sees.
+    assert slowness(of(lambda _: sum(range(10**11))), b"x", 1) == "takes more than 1 s"
+    assert slowness(of(lambda _: time.sleep(1.5)), b"x", 1) is None
+
+
+def test_what_waits_or_ends_its_process_is_not_called_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.verdict.BLOCKED_FACTOR", 1)
+    assert slowness(of(lambda _: time.sleep(60)), b"x", 1) == "waits for something"
+    assert slowness(of(lambda _: os.kill(os.getpid(), signal.SIGKILL)), b"x", 1) == "ends its process by SIGKILL"
+    assert verdict(of(lambda _: os.kill(os.getpid(), signal.SIGKILL)), b"x", "timeout-1f") is not None
 
 
 # -- what no target reads ---------------------------------------------------------------------------------------------

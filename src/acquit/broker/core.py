@@ -19,7 +19,7 @@ goes through the table of `peer_events`; what ends goes through `links.endings`;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from acquit.broker.access.admission import gate
@@ -395,7 +395,7 @@ class Core:
 
     # -- what is to be done -------------------------------------------------------------------------------------------
 
-    def take_touched(self) -> Iterable[ConnectionBase]:
+    def take_touched(self) -> Collection[ConnectionBase]:
         """Connections with something to send since the last time."""
         touched = self.life.take_touched()
         self.connections.note_output(touched)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -110,7 +110,7 @@ class Life:
         """Note that something was produced for this connection outside of its own turn."""
         self.touched[engine] = None
 
-    def take_touched(self) -> Iterable[ConnectionBase]:
+    def take_touched(self) -> Collection[ConnectionBase]:
         """Return the connections for which something was produced since the last time."""
         touched, self.touched = self.touched, {}
         return touched

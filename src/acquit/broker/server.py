@@ -75,6 +75,10 @@ ENDS_PER_ROUND: Final = 4
 """Sockets that have ended, of which what was theirs is given back in one round of the loop: with a line of log, and a
 turn of the core, each."""
 
+PROMPT_MAX: Final = 4
+"""Connections of one turn that are written at once, before whoever caused it is answered: with more of them, that one
+would wait for a system call each."""
+
 CAPABILITIES: Final = (
     "ANONYMOUS-RELAY",
     "DELAYED_DELIVERY",
@@ -628,15 +632,20 @@ class Server:
         if now_us is None:
             now_us = self._clock.now_us()
         more = core.turn(now_us)
-        for engine in core.take_touched():
-            client = engine.context
-            if isinstance(client, PeerSocket):
-                client.pump.touch_promptly()
         if core.memory.wanted or core.memory.wanted_together:
             self._submit_reads()
         if self._checkpointer.active:
             self._checkpoint(now_us)
-        self._committer.kick()
+        self._committer.kick()  # the disk waits for no socket
+        touched = core.take_touched()
+        few = len(touched) <= PROMPT_MAX
+        for engine in touched:
+            client = engine.context
+            if isinstance(client, PeerSocket):
+                if few:
+                    client.pump.touch_promptly()
+                else:
+                    client.pump.touch()
         if more and not self._turn_due:
             self._turn_due = True
             self._loop.call_soon(self._turn_again)

@@ -218,13 +218,17 @@ class Pump(asyncio.BufferedProtocol):
         leaves at the end of that, in one write."""
         if self._flush_due:
             return
-        if self.engine.closed or self.engine.output_bytes > LITTLE_BYTES:
-            self.touch()  # we may be in the middle of a write: see `resume_writing`
+        engine = self.engine
+        if engine.closed or engine.dirty or engine.output_bytes > LITTLE_BYTES:
+            self.touch()  # what is closed: `resume_writing`; what is dirty may have large deliveries to write
             return
-        self.flush()
-        if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush_rest)
+        try:
+            self.flush()
+        except Exception as error:  # noqa: BLE001 - whoever produced this is another connection
+            self.abort()
+            self._loop.call_exception_handler({"message": "a connection could not be written", "exception": error})
+        self._flush_due = True
+        self._loop.call_soon(self._flush_rest)
 
     def flush(self) -> None:
         """Write what the engine has to say, now, as far as the socket takes it."""

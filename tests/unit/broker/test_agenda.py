@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from acquit.broker import agenda
+from acquit.broker.links.termini import Termini
+from acquit.broker.outcomes.expiry import Expiry
+from acquit.broker.outcomes.locks import LockKeeper
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
 from acquit.ledger.recorder import Recorder
@@ -88,3 +93,14 @@ def test_counts_that_find_no_room_are_kept() -> None:
     assert scribe.exhausted and scribe.uncounted == 2
     scribe.write_counters(1)
     assert scribe.uncounted == 1
+
+
+@pytest.mark.parametrize(
+    "times_ms", [*permutations((5, 7, 9)), *permutations((5, None, 7)), *permutations((5, None, None))]
+)
+def test_the_next_time_is_the_earliest_that_anything_waits_for(
+    times_ms: tuple[int | None, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, at_ms in zip((Expiry, LockKeeper, Termini), times_ms, strict=True):
+        monkeypatch.setattr(owner, "next_ms", property(lambda _, at_ms=at_ms: at_ms))
+    assert World().core.next_due_ms == 5

@@ -142,6 +142,16 @@ def test_what_it_costs_to_accept_a_run_and_a_group() -> None:
     assert (group.split(3).accepted_cost, group.accepted_cost) == (3 * ACCEPTED_COST, ACCEPTED_COST)
 
 
+@pytest.mark.parametrize(("count", "left"), [(1, 4), (5, 0), (99, 0)])
+def test_a_run_counts_what_it_has_left(count: int, left: int) -> None:
+    world = World()
+    receiving(world, credit=5)
+    run = the_consumer(world).timed
+    assert isinstance(run, MessageRun) and run.count == 5
+    front = run.split(count)
+    assert (front.count, run.count) == (len(front.sequences), len(run.sequences)) == (5 - left, left)
+
+
 # -- of durable messages -----------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from acquit.broker.access.admission import DETECTION_POLICY, SOLE_CONNECTION, ST
 from acquit.broker.access.users import Verifier
 from acquit.broker.committer import Committer
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
-from acquit.broker.server import Server
+from acquit.broker.server import PROMPT_MAX, Server
 from acquit.client.management import converse
 from acquit.errors import (
     AuthenticationFailed,
@@ -536,6 +536,68 @@ def test_the_ends_of_sockets_pass_one_turnstile(monkeypatch: pytest.MonkeyPatch)
             acquit.connect(broker.url).close()
     assert len(entered) >= 5
     assert len(set(map(id, entered))) == 1
+
+
+@pytest.mark.pure
+def test_the_disk_begins_before_sockets_are_written_and_many_wait_for_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    kick = Committer.kick
+
+    def noted(committer: Committer) -> None:
+        done.append("kick")
+        kick(committer)
+
+    async def run() -> None:
+        server = Server(tmp_path, options(), port=0)
+        await server.start()
+        connections = [await aio.connect(server.url) for _ in range(PROMPT_MAX + 1)]
+        clients = list(server._clients)
+        monkeypatch.setattr(Committer, "kick", noted)
+        monkeypatch.setattr(Pump, "touch", lambda _: done.append("touch"))
+        monkeypatch.setattr(Pump, "touch_promptly", lambda _: done.append("prompt"))
+        for count in (PROMPT_MAX, PROMPT_MAX + 1):
+            for client in clients[:count]:
+                server._core.life.touch(client.engine)
+            server._turn()
+        monkeypatch.undo()
+        for connection in connections:
+            await connection.close()
+        await server.stop()
+
+    asyncio.run(run())
+    assert done == ["kick", *["prompt"] * PROMPT_MAX, "kick", *["touch"] * (PROMPT_MAX + 1)]
+
+
+@pytest.mark.pure
+def test_a_wake_up_has_one_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was about and the turn that follows: the clock is asked once."""
+    asked: list[int] = []
+    given: list[int] = []
+
+    async def run() -> None:
+        server = Server(tmp_path, options(), port=0)
+        await server.start()
+        async with await aio.connect(server.url) as connection:
+            sender = await (await connection.session()).sender("q")
+            await sender.send(b"first")
+            core, now_us, turn = server._core, server._clock.now_us, server._core.turn
+            monkeypatch.setattr(server._clock, "now_us", lambda: asked.append(now_us()) or asked[-1])
+
+            def turned(time_us: int) -> bool:
+                given.append(time_us)
+                return turn(time_us)
+
+            monkeypatch.setattr(core, "turn", turned)
+            await sender.send(b"durable")
+            server._tick()
+            monkeypatch.undo()
+        await server.stop()
+
+    asyncio.run(run())
+    assert len(given) >= 3, "the posting, the sync, and the tick"
+    assert given == asked
 
 
 @pytest.mark.pure

@@ -232,15 +232,88 @@ def test_a_connection_that_is_closed_leaves_in_the_next_turn() -> None:
 
     async def main() -> None:
         stage = Stage()
-        stage.engine.close()
-        stage.peer.receive_data(stage.engine.data_to_send(), 0.0)
-        stage.engine.receive_data(stage.peer.data_to_send(), stage.loop.time())
+        closed_by_the_peer(stage)
         stage.wire.calls.clear()
         assert stage.engine.closed
         stage.pump.touch_promptly()
         assert stage.wire.calls == []
         await asyncio.sleep(0)
         assert stage.wire.calls == ["close"]
+
+    run(main)
+
+
+def closed_by_the_peer(stage: Stage) -> None:
+    stage.engine.close()
+    stage.peer.receive_data(stage.engine.data_to_send(), 0.0)
+    stage.engine.receive_data(stage.peer.data_to_send(), stage.loop.time())
+
+
+@pytest.mark.pure
+def test_where_nothing_follows_the_first_write_nothing_more_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        stage = Stage()
+        done: list[Pump] = []
+        flush = Pump.flush
+
+        def noted(pump: Pump) -> None:
+            done.append(pump)
+            flush(pump)
+
+        monkeypatch.setattr(Pump, "flush", noted)
+        stage.begin()
+        stage.pump.touch_promptly()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert done == [stage.pump]
+
+    run(main)
+
+
+def test_a_connection_that_closes_after_the_first_write_of_a_turn_is_closed_at_its_end() -> None:
+    async def main() -> None:
+        stage = Stage()
+        stage.begin()
+        stage.pump.touch_promptly()
+        closed_by_the_peer(stage)
+        stage.pump.touch_promptly()
+        assert "close" not in stage.wire.calls
+        await asyncio.sleep(0)
+        assert stage.wire.calls[-1] == "close"
+
+    run(main)
+
+
+def test_what_waits_to_be_written_in_chunks_is_not_begun_in_the_turn_of_another() -> None:
+    async def main() -> None:
+        stage = Stage()
+        session = stage.engine.begin()
+        stage.pump.flush()
+        stage.wire.written.clear()
+        session.mark_dirty()
+        stage.engine.write_raw([b"x"])
+        stage.pump.touch_promptly()
+        assert stage.wire.written == []
+        await asyncio.sleep(0)
+        assert stage.wire.written == [b"x"]
+
+    run(main)
+
+
+def test_a_connection_that_cannot_be_written_harms_nobody_else() -> None:
+    async def main() -> None:
+        heard: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+        stage = Stage()
+
+        def broken(_data: object) -> None:
+            raise RuntimeError("no")
+
+        stage.wire.write = broken  # type: ignore[method-assign]
+        stage.begin()
+        stage.pump.touch_promptly()
+        assert stage.wire.calls[-1] == "abort"
+        assert [str(context["exception"]) for context in heard] == ["no"]
 
     run(main)
 
