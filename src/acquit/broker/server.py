@@ -1,8 +1,8 @@
 """Runs a broker: performs what the core decides, with sockets, threads and the clock.
 
 Theory of operation. Everything that decides happens on the event loop, in *wake-ups*: bytes came, the disk has a batch,
-a body was read, time passed. Each ends in `_turn`: the core does what has become possible, pumps are told to flush,
-bodies that are wanted go to the reader thread, and the committer takes the next batch. What blocks has a thread::
+a body was read, time passed. Each ends in `_turn`: the core does what has become possible, bodies that are wanted go to
+the reader thread, the committer takes the next batch, and pumps are told to flush. What blocks has a thread::
 
     event loop      the core, all engines, all pumps
     journal, chores `committer.Committer`: write and sync; prewrite, archive

@@ -227,8 +227,9 @@ class Pump(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - whoever produced this is another connection
             self.abort()
             self._loop.call_exception_handler({"message": "a connection could not be written", "exception": error})
-        self._flush_due = True
-        self._loop.call_soon(self._flush_rest)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_rest)
 
     def flush(self) -> None:
         """Write what the engine has to say, now, as far as the socket takes it."""
@@ -294,10 +295,7 @@ class Pump(asyncio.BufferedProtocol):
         if due:
             self._look_at_reading()
             return
-        if self._wants_flush():
-            self.flush()
-        else:
-            self._flush_due = False
+        self._flush_rest()
 
     def eof_received(self) -> bool:
         """The peer will send no more. Nothing in AMQP can follow, so the socket is closed after the output."""
