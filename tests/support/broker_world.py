@@ -19,14 +19,14 @@ from acquit.broker import parking
 from acquit.broker.core import Core
 from acquit.broker.dispatching.backlog import Backlog
 from acquit.broker.links.peers import Peer
-from acquit.broker.message import COPY, OBJECT_BYTES, PARKED_BYTES
+from acquit.broker.message import COPY, DURABLE, OBJECT_BYTES, PARKED_BYTES
 from acquit.broker.message_run import MessageRun
 from acquit.broker.options import BrokerOptions
 from acquit.broker.queue import NodeState
 from acquit.errors import StoreFull
 from acquit.ledger.checkpoint import Checkpointer
 from acquit.ledger.fold import Fold
-from acquit.ledger.live import Notes
+from acquit.ledger.live import LiveMessage, Notes
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.protocol.connection import Connection
 from acquit.protocol.definitions import (
@@ -51,7 +51,7 @@ from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.session import Session
 from acquit.protocol.types import Described, ULong
 from acquit.store.disk import Disk
-from acquit.store.interface import Batch
+from acquit.store.interface import Batch, Position
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
 from acquit.store.recovery import open_store
@@ -455,7 +455,8 @@ class World:
     def live_positions(self) -> list[int]:
         """Where the records of all live messages stand, those held by transactions included. Lays out none."""
         life, postings = self.core.life, self.core.transactions.postings
-        positions = [message.position for some in (life.objects, postings.durable) for message in some.values()]
+        positions = [message.position for message in life.objects.values()]
+        positions += map(postings.position, postings.durable)
         for run in life._runs.values():
             assert run.recorded is not None and len(run.recorded.positions) == run.count
             positions += run.recorded.positions
@@ -486,9 +487,10 @@ class World:
         )
         assert recorded == remembered
         life = self.core.life
-        mine = {
-            sequence: self.core.holdings.live(sequence) for sequence in (*life.live, *life.parking.rows.sequences())
-        }
+        alone = (*life.objects, *life.parking.rows.sequences())
+        mine = {sequence: self.core.holdings.live(sequence) for sequence in alone}
+        for run in life._runs.values():
+            mine |= live_in(run)
         assert fold.messages.keys() == mine.keys()
         for sequence, message in mine.items():
             kept = fold.messages[sequence]
@@ -513,6 +515,21 @@ def places(backlog: Backlog) -> list[int]:
     assert not blocks or backlog._parking is not None
     found += [sequence for run in runs_in(backlog) for sequence in run.sequences]
     return found + [one for block in blocks for one in block if backlog._parking and backlog._parking.waits(one)]
+
+
+def live_in(run: MessageRun) -> dict[int, LiveMessage]:
+    """Durable messages of a run as the ledger sees them, the first actor for whoever has them; it is not laid out."""
+    assert run.recorded is not None
+    actor = 0 if run.holder is None else 1
+    times_us = run.times_us or [run.posted_us] * run.count
+    columns = zip(run.sequences, run.recorded.positions, run.recorded.fingerprints, times_us, strict=True)
+    number, priority = run.queue.number, run.priority
+    return {
+        sequence: LiveMessage(
+            sequence, number, Position(position), mark, DURABLE, 0, posted_us, 0, 0, priority, actor, 0
+        )
+        for sequence, position, mark, posted_us in columns
+    }
 
 
 def runs_in(backlog: Backlog) -> list[MessageRun]:
@@ -558,6 +575,9 @@ def check_accounts(core: Core) -> None:
     retirements = {id(one) for transaction in core.transactions for one in transaction.retirements}
     assert all(message.state is NodeState.ACQUIRED for message in core.life.retiring)
     assert all(id(one) in retirements for one in core.life.retiring.values())
+    runs = {run.messages for transaction in core.transactions for run in transaction.runs}
+    assert core.life.retired_runs.keys() == {run for run in runs if run.recorded is not None}
+    assert all(run.laid_out is None for run in runs)
     postings = core.transactions.postings
     assert core.memory.object_bytes == (messages - parked) * OBJECT_BYTES + parked * PARKED_BYTES
     arriving = core._assembly._by_peer  # one of them may be put out, and keep it until its close is answered
@@ -566,7 +586,7 @@ def check_accounts(core: Core) -> None:
     elsewhere = postings.memory_bytes + sum(arriving.values()) + core._management.waiting_bytes
     assert core.memory.bytes == memory + without_body * OBJECT_BYTES + parked * PARKED_BYTES + elsewhere
     assert min(memory, postings.memory_bytes) >= 0
-    live_bytes += sum(held.size_bytes for held in postings.durable.values())
+    live_bytes += sum(one.fingerprint >> 32 for one in map(postings.live, postings.durable) if one is not None)
     live_count += len(postings.durable)
     assert (core.holdings.live_bytes, core.holdings.live_count) == (live_bytes, live_count)
 

@@ -322,7 +322,7 @@ class MiniBroker:
             if message.sequence not in {event.sequence for event in events}:
                 events.append(self.event(message, EventKind.ACCEPTED, now, transaction=number))
                 del self.messages[message.sequence]
-        self.recorder.append(Commit(now, number, tuple(events)))
+        self.recorder.append(Commit(now, number, b"".join(pack_event(*event) for event in events)))
 
     # -- the disk -----------------------------------------------------------------------------------------------------
 

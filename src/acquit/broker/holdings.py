@@ -84,8 +84,11 @@ class Holdings:
         """Take notice that the record of a message stands there now."""
         before = self._parking.rows.move(sequence, position)
         if before is None:
-            message = self._life.message(sequence) or self._postings.durable[sequence]
-            before, message.position = Position(message.position), position
+            message = self._life.message(sequence)
+            if message is None:
+                before = self._postings.move(sequence, position)
+            else:
+                before, message.position = Position(message.position), position
         self._life.occupancy.left(before)
         self._life.occupancy.entered(position)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -97,6 +97,8 @@ class Life:
         """Queues where something may be handed out now."""
         self.retiring: dict[Message, object] = {}
         """Messages that are ACQUIRED, and have an outcome in a transaction: that, and nobody else may say another."""
+        self.retired_runs: dict[MessageRun, Callable[[Sequence[Message]], None]] = {}
+        """The same of durable messages in runs: what becomes of an outcome whose run is laid out."""
         self.touched: dict[ConnectionBase, None] = {}
         """Connections that have output."""
         self.exclusions: dict[str, dict[Message, None]] = {}
@@ -203,6 +205,9 @@ class Life:
         """Know the messages of a run as objects of their own from now on."""
         self._forget_run(run)
         self.objects.update(zip(run.sequences, messages, strict=True))
+        retired = self.retired_runs.pop(run, None)
+        if retired is not None:
+            retired(messages)
 
     def _forget_run(self, run: MessageRun) -> None:
         del self._runs[run.sequences[-1]]

@@ -187,13 +187,16 @@ class Scribe:
 
     def run_events(self, kind: int, run: MessageRun, actor: int) -> None:
         """The same for the durable messages of a run, of which nobody has had one before."""
+        self._record(kind, run.queue, self.events_of_run(kind, run, actor))
+
+    def events_of_run(self, kind: int, run: MessageRun, actor: int, transaction: int = 0) -> list[bytes]:
+        """Return these events, packed."""
         assert run.recorded is not None
         number, time_us = run.queue.number, self.time_us
-        events = [
-            pack_event(sequence, 0, time_us, fingerprint, number, actor, kind, DURABLE, 0, 0)
+        return [
+            pack_event(sequence, 0, time_us, fingerprint, number, actor, kind, DURABLE, 0, transaction)
             for sequence, fingerprint in zip(run.sequences, run.recorded.fingerprints, strict=True)
         ]
-        self._record(kind, run.queue, events)
 
     def _record(self, kind: int, queue: JournaledNode, events: list[bytes]) -> None:
         queue.counts[kind] += len(events)

@@ -83,16 +83,21 @@ class Recorder:
         metas: Sequence[bytes],
         time_us: int,
         actor: int,
+        *,
+        kind: int = _POSTED,
+        transaction: int = 0,
     ) -> tuple[list[Position], list[int]]:
-        """`posted` of durable messages that enter one queue together, up to the first for which there is no room: their
-        positions, and their fingerprints."""
+        """`posted` of durable messages that enter one queue together (or are HELD), up to the first for which there is
+        no room: their positions, and their fingerprints."""
         if self.journal.full:
             return [], []
         if len(payloads) < _MANY:  # few come where nobody is in a hurry, and each would bear more of what is done once
             positions, fingerprints = [], []
             for sequence, payload, meta in zip(sequences, payloads, metas, strict=True):
                 try:
-                    position, fingerprint = self.posted(sequence, queue, payload, meta, time_us, actor=actor)
+                    position, fingerprint = self.posted(
+                        sequence, queue, payload, meta, time_us, actor=actor, kind=kind, transaction=transaction
+                    )
                 except StoreFull:
                     break
                 positions.append(position)
@@ -101,7 +106,7 @@ class Recorder:
         crcs = list(map(crc32, payloads))
         fingerprints = [len(payload) << 32 | crc for payload, crc in zip(payloads, crcs, strict=True)]
         events = [
-            pack_event(sequence, 0, time_us, fingerprint, queue, actor, _POSTED, DURABLE, 0, 0)
+            pack_event(sequence, 0, time_us, fingerprint, queue, actor, kind, DURABLE, 0, transaction)
             for sequence, fingerprint in zip(sequences, fingerprints, strict=True)
         ]
         positions = self.journal.append_together(_POSTING, events, metas, payloads, crcs)
@@ -198,6 +203,11 @@ class Recorder:
         if self._behind:
             return 0
         return max(0, self.journal.room_bytes - len(self._events) * EVENT.size - 2 * RECORD_BYTES)
+
+    def has_room(self, metas: Sequence[bytes], payloads_bytes: int) -> bool:
+        """Return whether `posted_together` would append all of these."""
+        needed = len(metas) * RECORD_BYTES + sum(map(len, metas)) + payloads_bytes
+        return not self.journal.full and needed <= self.room_bytes
 
     def take_batch(self) -> Batch | None:
         """Take a batch as `Journal.take_batch` does, with the gathered transitions in it. Take batches only here."""

@@ -727,16 +727,19 @@ class Commit:
 
     time_us: int
     number: int
-    events: tuple[Event, ...]
+    events: bytes
+    """Packed, one behind the other."""
 
     def encode(self) -> EncodedRecord:
-        meta = b"".join(pack_event(*event) for event in self.events)
-        return EncodedRecord(RecordKind.COMMIT, _plain_event(self.time_us, transaction=self.number), meta, flags=ARRAY)
+        event = _plain_event(self.time_us, transaction=self.number)
+        return EncodedRecord(RecordKind.COMMIT, event, self.events, flags=ARRAY)
 
     @classmethod
     def decode(cls, record: Record) -> Self:
         head = unpack_event(record.event)
-        return cls(head.time_us, head.transaction, tuple(decode_events(record)))
+        if len(record.meta) % EVENT.size:
+            raise ValueError(f"a commit with {len(record.meta)} bytes of events")
+        return cls(head.time_us, head.transaction, record.meta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,11 +354,9 @@ def test_what_a_transaction_posts_enters_at_the_commit(log: Log) -> None:
     log.post(8)
     assert log.fold.messages[7].transaction == 5
     assert log.fold.totals()[1].live == 1
-    log.entry(
-        Commit(
-            2, 5, (event(EventKind.POSTED, 20, origin=7, transaction=5), event(EventKind.ACCEPTED, 8, transaction=5))
-        )
-    )
+    entering = event(EventKind.POSTED, 20, origin=7, transaction=5)
+    retiring = event(EventKind.ACCEPTED, 8, transaction=5)
+    log.entry(Commit(2, 5, pack_event(*entering) + pack_event(*retiring)))
     assert list(log.fold.messages) == [20]
     message = log.fold.messages[20]
     assert (message.position, message.transaction, message.fingerprint) == (position, 0, MARK)
@@ -424,7 +422,7 @@ def test_copies_of_nothing(log: Log) -> None:
 
 def test_transactions_that_are_not_open(log: Log) -> None:
     log.post(7, EventKind.HELD, transaction=5)
-    log.entry(Commit(1, 6, ()))
+    log.entry(Commit(1, 6, b""))
     log.entry(Rollback(1, 7))
     assert [text.split(": ")[1] for text in log.fold.anomalies] == [
         "message 7 is held by transaction 5, which is not open",
@@ -436,7 +434,7 @@ def test_transactions_that_are_not_open(log: Log) -> None:
 def test_a_commit_that_forgets_something(log: Log) -> None:
     log.entry(Transaction(1, 5, bytes(16), "user"))
     log.post(7, EventKind.HELD, transaction=5)
-    log.entry(Commit(1, 5, ()))
+    log.entry(Commit(1, 5, b""))
     assert "without all that it held" in log.fold.anomalies[0]
 
 
@@ -502,7 +500,7 @@ def test_what_is_not_known_is_passed_over_until_the_segment_before_has_left() ->
     assert log.fold.incomplete
     log.event(EventKind.ACCEPTED, 3)
     log.event(EventKind.ACQUIRED, 4, actor=1)
-    log.entry(Commit(1, 5, (event(EventKind.POSTED, 20, origin=7),)))
+    log.entry(Commit(1, 5, pack_event(*event(EventKind.POSTED, 20, origin=7))))
     log.entry(Rollback(1, 6))
     position = log.entry(copied(4, actor=1, attempt=2))
     left(log, 7)

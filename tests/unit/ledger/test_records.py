@@ -70,8 +70,8 @@ ENTRIES: list[Entry] = [
     Counters(5, ((1, EventKind.POSTED, 2**64 - 1), (2, EventKind.CONSUMED, 0))),
     Counters(5, ()),
     Transaction(5, 1, bytes(16), "user", 3),
-    Commit(5, 1, (POSTED, POSTED._replace(kind=EventKind.ACCEPTED))),
-    Commit(5, 1, ()),
+    Commit(5, 1, pack_event(*POSTED) + pack_event(*POSTED._replace(kind=EventKind.ACCEPTED))),
+    Commit(5, 1, b""),
     Rollback(5, 1),
     AuditLine(5, "PURGE acquit:queue", "ada", "127.0.0.1:5", "orders", "purged 5", 2**64 - 1),
     Copied(POSTING, 1 << 40, 0xFFFFFFFF, EventKind.MOVED_IN, b"payload"),
@@ -208,11 +208,14 @@ def test_half_an_array() -> None:
     encoded = encode_events(RecordKind.TRANSITIONS, [pack_event(*POSTED)] * 2)
     with pytest.raises(ValueError, match="95 bytes"):
         decode_events(stored(encoded._replace(meta=encoded.meta[:-1])))
+    commit = Commit(5, 1, pack_event(*POSTED)[:-1])
+    with pytest.raises(ValueError, match="47 bytes"):
+        Commit.decode(stored(commit.encode()))
 
 
 def test_records_of_no_message_have_no_events() -> None:
     assert decode_events(stored(Queue(5, 2, "name", "address").encode())) == []
-    commit = Commit(5, 1, (POSTED,))
+    commit = Commit(5, 1, pack_event(*POSTED))
     assert decode_events(stored(commit.encode())) == [POSTED]
 
 

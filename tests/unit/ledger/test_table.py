@@ -75,7 +75,7 @@ def test_only_what_was_last_set_before() -> None:
     [
         (QueueDeleted(2, 2), QUEUE),
         (StateDeleted(2, 2, b"key"), STATE),
-        (Commit(2, 4, ()), TRANSACTION),
+        (Commit(2, 4, b""), TRANSACTION),
         (Rollback(2, 4), TRANSACTION),
     ],
 )

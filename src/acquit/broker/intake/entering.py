@@ -14,17 +14,19 @@ from acquit.broker.dispatching.groups import CLOSING
 from acquit.broker.intake.limits import admit, note_value
 from acquit.broker.intake.shaping import expiry, read_posting
 from acquit.broker.message import DURABLE, OVERHEAD_BYTES, TOLD_DURABLE, Message, QueueBase
+from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
 from acquit.ledger.events import EventKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from acquit.broker.intake.arrival import Arrival
     from acquit.broker.intake.duplicates import Duplicates
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.life import Life
-    from acquit.broker.message_run import MessageRun
     from acquit.broker.nodes.node import Queue
 
 _PENDING = NodeState.PENDING
@@ -199,7 +201,7 @@ class Entering:
         recorded, are available once `run_synced` is called."""
         queue, count = whole(run.queue), run.count
         queue.bytes += run.payload_bytes
-        self._memory.enter_all(queue, count, run.payload_bytes, bodies=True)
+        self._memory.enter_all(queue, count, run.payload_bytes, bodies=run.in_memory)
         if run.recorded is None:
             self._scribe.volatile_events(_POSTED, queue, count)
             self._offer_run(queue, run)
@@ -211,7 +213,8 @@ class Entering:
 
     def run_synced(self, run: MessageRun) -> None:
         """Make durable messages that came together available: their records are on the disk. They are single ones from
-        now on where they are to wait, in the journal rather than in memory, or where somebody looks at each."""
+        now on where they wait, or are to wait, in the journal rather than in memory, or where somebody looks at
+        each."""
         queue = whole(run.queue)
         if run.laid_out is not None:
             self.group_synced(queue, run.laid_out)
@@ -219,7 +222,7 @@ class Entering:
         looked_at, crowded = queue.browsers or queue.values is not None, self._memory.crowded(queue)
         queue.pending -= run.count
         run.pending = False
-        if looked_at or crowded or queue.backlog.count > _SHALLOW:
+        if looked_at or crowded or not run.in_memory or queue.backlog.count > _SHALLOW:
             self._offer(queue, run.each())
         else:
             self._offer_run(queue, run)
@@ -240,6 +243,14 @@ class Entering:
         self._offer(queue, [message for message in messages if message.state is _WHEN_SYNCED] if gone else messages)
 
     # -- after the sync -----------------------------------------------------------------------------------------------
+
+    def committed(self, entered: Iterable[list[Message] | MessageRun]) -> None:
+        """Make available what a commit let enter, in order. Runs of volatile messages are so already."""
+        for messages in entered:
+            if not isinstance(messages, MessageRun):
+                self.available(messages)
+            elif messages.recorded is not None:
+                self.run_synced(messages)
 
     def available(self, messages: list[Message]) -> None:
         """Make messages available whose record is on the disk: of a commit, or of one posting in several queues."""

@@ -125,8 +125,8 @@ class Settling:
             locks.renew(deliveries, self._scribe.time_us // 1000)
         self._may_have_more(consumer)
 
-    def run_accepted(self, run: MessageRun) -> bool:
-        """*Accepted*, of all messages of a run. True if one of them is durable."""
+    def run_accepted(self, run: MessageRun, *, recorded: bool = False) -> bool:
+        """*Accepted*, of all messages of a run. True if one of them is durable. `recorded`: a commit has the events."""
         consumer, queue, count = run.holder, run.queue, run.count
         assert isinstance(consumer, Consumer)  # nobody else holds runs
         if run.laid_out is not None:  # by somebody who looked at them since this was said
@@ -141,7 +141,10 @@ class Settling:
             self._scribe.volatile_events(_ACCEPTED, queue, count)
         else:
             self._life.run_left(run, run.recorded)
-            self._scribe.run_events(_ACCEPTED, run, self._scribe.actor_number(consumer))
+            if recorded:
+                queue.counts[_ACCEPTED] += count
+            else:
+                self._scribe.run_events(_ACCEPTED, run, self._scribe.actor_number(consumer))
         self._may_have_more(consumer)
         return run.recorded is not None
 

@@ -7,32 +7,32 @@ durable is only counted, as everywhere.
 Most of them are plain, as `intake.posting` has it, and come in a row to one queue: a `HeldRun` takes those, and at the
 commit those that are alike enter together, as groups of postings do. Everything else is held, and enters, by itself.
 
-Of volatile ones that one `Template` predicts, only the payloads are held. Where nothing that the transaction does must
-be on the disk first, they enter as the runs that they would have been without it.
+Of those that one `Template` predicts, only the payloads are held, and where their records stand. They enter as the runs
+that they would have been without the transaction; volatile ones where nothing that it does must be on the disk first.
 """
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.intake.entering import new_message, note_group, wanted_soon
 from acquit.broker.intake.limits import Room
 from acquit.broker.intake.templates import Template
 from acquit.broker.message import COPY, DURABLE, OVERHEAD_BYTES, Message
-from acquit.broker.message_run import MessageRun
+from acquit.broker.message_run import MessageRun, Recorded
 from acquit.broker.nodes.node import Queue
 from acquit.broker.queue import NodeEvent, NodeState, step
 from acquit.broker.refusal import Refused
-from acquit.broker.transact.transaction import Held, HeldTogether, Transaction
+from acquit.broker.transact.transaction import Held, HeldRecords, HeldTogether, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
-from acquit.ledger.events import Event, EventKind
+from acquit.ledger.events import EventKind, pack_event
 from acquit.ledger.live import LiveMessage
 from acquit.protocol.definitions import AmqpCondition, RcvSettleMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from acquit.broker.intake.arrival import Arrival
     from acquit.broker.intake.duplicates import Duplicates
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.topics import Topic
     from acquit.broker.options import TransactionLimits
     from acquit.protocol.delivery import Delivery
+    from acquit.store.interface import Position
 
 _COMMIT: Final = step(NodeState.HELD, NodeEvent.COMMIT)
 _WHEN_COMMITTED: Final = _COMMIT.next
@@ -71,8 +72,8 @@ class HeldPostings:
         self._entering = entering
         self._nodes = nodes
         self._numbers = 0
-        self.durable: dict[int, Held] = {}
-        """Postings that are held and durable, by provisional sequence."""
+        self.durable: dict[int, Held | HeldTogether] = {}
+        """Holders of postings that are durable, by provisional sequence."""
         self.durable_bytes = 0
         """Bytes of their payloads."""
         self.memory_bytes = 0
@@ -132,6 +133,26 @@ class HeldPostings:
         self.durable[held.sequence] = held
         self._life.occupancy.entered(held.position)
 
+    def record_together(self, held: HeldTogether, metas: Sequence[bytes]) -> None:
+        """Record durable ones of a transaction that the journal knows of, and for which there is room."""
+        assert held.recorded is not None
+        transaction, sequences, positions, fingerprints, posted_us, actor = held.recorded
+        found = self._scribe.recorder.posted_together(
+            sequences,
+            held.target.number,
+            held.payloads,
+            metas,
+            posted_us,
+            actor,
+            kind=_HELD,
+            transaction=transaction.number,
+        )
+        positions += found[0]
+        fingerprints += found[1]
+        assert len(positions) == len(sequences), "the caller has seen that there is room"
+        self.durable.update(dict.fromkeys(sequences, held))
+        self._life.occupancy.entered_together(positions)
+
     def count(
         self,
         transaction: Transaction,
@@ -166,6 +187,11 @@ class HeldPostings:
         if isinstance(held, HeldTogether):
             count, payload_bytes = len(held.payloads), held.payload_bytes
             nodes: list[Queue | Topic] = [held.target]
+            if held.recorded is not None:
+                for sequence in held.recorded.sequences:
+                    del self.durable[sequence]
+                life.occupancy.left_together(held.recorded.positions)
+                self.durable_bytes -= payload_bytes
         else:
             count, payload_bytes = len(held), sum([len(one.payload) for one in held])
             nodes = held[0].nodes
@@ -204,9 +230,12 @@ class HeldPostings:
         queue, payloads, time_us = held.target, held.payloads, self._scribe.time_us
         first = self._scribe.sequences.take_all(len(payloads), time_us)
         sequences = range(first, first + len(payloads))
-        size_max, rests = max(map(len, payloads)), held.template.rests(payloads)
-        run = MessageRun(queue, sequences, held.template, rests, held.payload_bytes, size_max, time_us)
-        if at_once and queue.plain and not queue.browsers:
+        size_max, recorded = max(map(len, payloads)), None
+        if held.recorded is not None:
+            recorded = Recorded(self._life, held.recorded.positions, held.recorded.fingerprints)
+        rests = held.template.rests(payloads) if recorded is None or wanted_soon(queue) else ()
+        run = MessageRun(queue, sequences, held.template, rests, held.payload_bytes, size_max, time_us, recorded)
+        if recorded is not None or (at_once and queue.plain and not queue.browsers):
             return run
         messages = run.each()
         for message in messages:
@@ -276,6 +305,10 @@ class HeldPostings:
         payload_bytes = self._let_go(held)
         if isinstance(messages, MessageRun):
             self._entering.enter_run(messages)
+            if messages.recorded is not None:
+                self.committed += messages.sequences
+                if messages.queue.asks_poster:
+                    self._note_poster(lot)
             return
         if isinstance(held, HeldTogether):
             self._entering.enter_group(held.target, messages, payload_bytes)
@@ -294,6 +327,15 @@ class HeldPostings:
                 entered(message.position)
                 committed.append(message.sequence)
         self._entering.enter_group(queue, messages, payload_bytes)
+
+    @staticmethod
+    def _note_poster(lot: HeldLot) -> None:
+        """Note on each message of a run whose it is."""
+        assert isinstance(lot.held, HeldTogether) and lot.held.recorded is not None
+        assert isinstance(lot.messages, MessageRun)
+        poster = lot.held.recorded.transaction.peer.container
+        for message in lot.messages.each():
+            message.need_extra().poster = poster
 
     def _enter_one(self, held: Held, arrival: Arrival, messages: list[Message]) -> None:
         scribe, posting, target = self._scribe, arrival.posting, arrival.target
@@ -321,41 +363,49 @@ class HeldPostings:
     def roll_back(self, transaction: Transaction) -> None:
         """HELD, ROLL_BACK: they never enter."""
         scribe = self._scribe
+        target: Queue | Topic
         for group in _alike(transaction):
             self._let_go(group)
             if isinstance(group, HeldTogether):
-                scribe.volatile_events(_ROLLED_BACK, group.target, len(group.payloads))
+                target, count, durable = group.target, len(group.payloads), group.recorded is not None
+            else:
+                target, count, durable = group[0].target, len(group), group[0].durable
+            target.counts[_ROLLED_BACK] += count
+            if not durable:
+                scribe.count_volatile(target, _ROLLED_BACK, count)
                 continue
-            target = group[0].target
-            target.counts[_ROLLED_BACK] += len(group)
-            if not group[0].durable:
-                scribe.count_volatile(target, _ROLLED_BACK, len(group))
-                continue
-            for held in group:
-                try:
-                    scribe.recorder.transition(
-                        _ROLLED_BACK,
-                        held.sequence,
-                        target.number,
-                        held.fingerprint,
-                        scribe.time_us,
-                        held.actor,
-                        transaction=transaction.number,
-                    )
-                except StoreFull:
-                    scribe.exhausted = True  # the recorder keeps the event
+            try:
+                scribe.recorder.transitions(_leaving_events(group, scribe.time_us))
+            except StoreFull:
+                scribe.exhausted = True  # the recorder keeps the events
 
     # -- for the checkpoint -------------------------------------------------------------------------------------------
 
     def live(self, sequence: int) -> LiveMessage | None:
         """Return one as the ledger sees it."""
         held = self.durable.get(sequence)
-        return None if held is None else _to_live(held)
+        if held is None:
+            return None
+        return _to_live(held) if isinstance(held, Held) else _to_live_of_many(held, sequence)
 
     def position(self, sequence: int) -> int:
         """Return where the record of one stands; 0 where none of that sequence is held."""
         held = self.durable.get(sequence)
-        return 0 if held is None else held.position
+        if held is None or isinstance(held, Held):
+            return 0 if held is None else held.position
+        assert held.recorded is not None
+        return held.recorded.positions[held.recorded.sequences.index(sequence)]
+
+    def move(self, sequence: int, position: Position) -> Position:
+        """Take notice that the record of one stands there now. Return where it stood."""
+        held = self.durable[sequence]
+        if isinstance(held, Held):
+            before, held.position = held.position, position
+        else:
+            assert held.recorded is not None
+            at = held.recorded.sequences.index(sequence)
+            before, held.recorded.positions[at] = held.recorded.positions[at], position
+        return before
 
 
 class HeldRun:
@@ -430,14 +480,39 @@ class HeldRun:
         cost, room = size + count * OVERHEAD_BYTES, self._room
         if self._messages_left < count or self._bytes_left < size:
             return False
-        if room.messages < count or min(room.bytes, room.volatile) < cost:
+        if room.messages < count or min(room.bytes, room.durable if template.durable else room.volatile) < cost:
             return False
+        metas = template.metas(self._address, payloads) if template.durable else []
         try:
-            self._scribe.sequences.take_all(count, self._scribe.time_us)
+            if template.durable:
+                self._postings.record(self._transaction)
+                if not self._scribe.recorder.has_room(metas, size):
+                    return False
+            first = self._scribe.sequences.take_all(count, self._scribe.time_us)
         except StoreFull:
             return False
-        self._hold_together(template, payloads, size)
+        if template.durable:
+            self._record_together(template, payloads, metas, range(first, first + count), size)
+        else:
+            self._hold_together(template, payloads, size)
         return True
+
+    def _record_together(
+        self,
+        template: Template,
+        payloads: Sequence[bytes],
+        metas: Sequence[bytes],
+        sequences: range,
+        payload_bytes: int,
+    ) -> None:
+        """Hold durable ones that fit a template, for which there is room."""
+        scribe = self._scribe
+        actor = scribe.actor_number(self._producer)
+        recorded = HeldRecords(self._transaction, sequences, [], [], scribe.time_us, actor)
+        together = HeldTogether(template, self.queue, recorded)
+        self._group.append(together)
+        self._add(together, payloads, payload_bytes)
+        self._postings.record_together(together, metas)
 
     def _hold_together(self, template: Template, payloads: Sequence[bytes], payload_bytes: int) -> None:
         """Hold volatile ones that fit a template, for which there is room."""
@@ -445,13 +520,15 @@ class HeldRun:
         if together is None or together.template is not template:
             together = self._together = HeldTogether(template, self.queue)
             self._group.append(together)
-        count = len(payloads)
+        self._add(together, payloads, payload_bytes)
+        self._volatile_count += len(payloads)
+        self._volatile_bytes += payload_bytes
+
+    def _add(self, together: HeldTogether, payloads: Sequence[bytes], payload_bytes: int) -> None:
         together.payloads += payloads
         together.payload_bytes += payload_bytes
-        self._messages_left -= count
+        self._messages_left -= len(payloads)
         self._bytes_left -= payload_bytes
-        self._volatile_count += count
-        self._volatile_bytes += payload_bytes
 
     @property
     def predicted(self) -> bool:
@@ -484,8 +561,8 @@ def _alike(transaction: Transaction) -> Iterator[list[Held] | HeldTogether]:
 
 
 def _holds_together(template: Template) -> bool:
-    """Return whether there is nothing to be held of a message that fits but its payload."""
-    return not (template.durable or template.marked)
+    """Return whether there is nothing to be held of a message that fits but its payload, and where its record is."""
+    return not template.marked
 
 
 def _last_together(transaction: Transaction) -> HeldTogether | None:
@@ -499,34 +576,61 @@ def _kind(held: Held | HeldTogether) -> object:
     return held if isinstance(held, HeldTogether) or held.arrival is not None else (held.target, held.flags)
 
 
-def append_entering(events: list[Event], lot: HeldLot, time_us: int) -> None:
-    """The events by which postings end to be held and enter their queues, those that are recorded."""
+def entering_events(lot: HeldLot, time_us: int) -> list[bytes]:
+    """Return the events by which postings end to be held and enter their queues, those that are recorded, packed."""
     group, messages = lot
-    if isinstance(group, HeldTogether) or isinstance(messages, MessageRun) or not group[0].durable:
-        return
+    if isinstance(group, HeldTogether):
+        if group.recorded is None:
+            return []
+        assert isinstance(messages, MessageRun)  # the durable ones are that
+        return _events_of_many(group, messages.sequences, group.recorded.sequences, _POSTED, time_us)
     held = group[0]
+    assert not isinstance(messages, MessageRun)
+    if not held.durable:
+        return []
     if held.arrival is None:
-        for one, message in zip(group, messages, strict=True):
-            events.append(
-                _posting_event(one, message.sequence, one.sequence, one.target.number, _POSTED, one.flags, time_us)
-            )
-        return
+        return [
+            _posting_event(one, message.sequence, one.sequence, one.target.number, _POSTED, one.flags, time_us)
+            for one, message in zip(group, messages, strict=True)
+        ]
     if not messages or not messages[0].flags & DURABLE:
         kind = _PASSED if messages else _UNROUTED
-        events.append(_posting_event(held, held.sequence, 0, held.target.number, kind, held.flags, time_us))
-        return
-    first = messages[0]
+        return [_posting_event(held, held.sequence, 0, held.target.number, kind, held.flags, time_us)]
+    first, events = messages[0], []
     for message in messages:
         if message.flags & DURABLE:
             copied = message is not first
             origin = first.sequence if copied else held.sequence
             flags = held.flags | (COPY if copied else 0)
             events.append(_posting_event(held, message.sequence, origin, message.queue.number, _POSTED, flags, time_us))
+    return events
 
 
-def _posting_event(held: Held, sequence: int, origin: int, queue: int, kind: int, flags: int, time_us: int) -> Event:
+def _leaving_events(group: list[Held] | HeldTogether, time_us: int) -> list[bytes]:
+    """Return the events by which postings that are recorded end to be held, and enter nothing."""
+    if isinstance(group, HeldTogether):
+        assert group.recorded is not None
+        return _events_of_many(group, group.recorded.sequences, repeat(0), _ROLLED_BACK, time_us)
+    return [
+        _posting_event(one, one.sequence, 0, one.target.number, _ROLLED_BACK, DURABLE, time_us)  # it names no id
+        for one in group
+    ]
+
+
+def _events_of_many(
+    held: HeldTogether, sequences: Iterable[int], origins: Iterable[int], kind: int, time_us: int
+) -> list[bytes]:
+    assert held.recorded is not None
+    queue, actor, number = held.target.number, held.recorded.actor, held.recorded.transaction.number
+    return [
+        pack_event(sequence, origin, time_us, fingerprint, queue, actor, kind, DURABLE, 0, number)
+        for sequence, origin, fingerprint in zip(sequences, origins, held.recorded.fingerprints, strict=False)
+    ]
+
+
+def _posting_event(held: Held, sequence: int, origin: int, queue: int, kind: int, flags: int, time_us: int) -> bytes:
     number = held.transaction.number
-    return Event(sequence, origin, time_us, held.fingerprint, queue, held.actor, kind, flags, 0, number)
+    return pack_event(sequence, origin, time_us, held.fingerprint, queue, held.actor, kind, flags, 0, number)
 
 
 def _to_live(held: Held) -> LiveMessage:
@@ -547,4 +651,24 @@ def _to_live(held: Held) -> LiveMessage:
     )
 
 
-__all__ = ["HeldLot", "HeldPostings", "HeldRun", "append_entering"]
+def _to_live_of_many(held: HeldTogether, sequence: int) -> LiveMessage:
+    assert held.recorded is not None
+    transaction, sequences, positions, fingerprints, posted_us, _ = held.recorded
+    at = sequences.index(sequence)
+    return LiveMessage(
+        sequence,
+        held.target.number,
+        positions[at],
+        fingerprints[at],
+        DURABLE,
+        0,
+        posted_us,
+        0,
+        0,
+        held.template.priority,
+        0,
+        transaction.number,
+    )
+
+
+__all__ = ["HeldLot", "HeldPostings", "HeldRun", "entering_events"]

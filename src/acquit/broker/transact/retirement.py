@@ -58,8 +58,8 @@ class Retirement:
 
 
 class RetiredRun(NamedTuple):
-    """*Accepted*, of volatile messages that one consumer holds as a run and has settled. They stay a run: nobody can
-    come to a single one, as no delivery has them any more."""
+    """*Accepted*, of messages that one consumer holds as a run and has settled, so that no delivery has them any more.
+    They stay a run until somebody comes to a single one, as can be with durable ones."""
 
     consumer: Consumer
     messages: MessageRun

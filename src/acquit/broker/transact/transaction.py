@@ -95,17 +95,31 @@ class Held:
         return self.fingerprint >> 32
 
 
+class HeldRecords(NamedTuple):
+    """Records of durable postings that are held together."""
+
+    transaction: Transaction
+    sequences: range
+    """Provisional."""
+    positions: list[Position]
+    fingerprints: list[int]
+    posted_us: int
+    actor: int
+
+
 class HeldTogether:
-    """Volatile postings in a row to one queue that are alike, plain, and answered for good: what is kept of them until
-    their transaction ends are their payloads."""
+    """Postings in a row to one queue that are alike, plain, and answered for good: what is kept of them until their
+    transaction ends are their payloads and, of durable ones, which came in one read, their records."""
 
-    __slots__ = ("payload_bytes", "payloads", "target", "template")
+    __slots__ = ("payload_bytes", "payloads", "recorded", "target", "template")
 
-    def __init__(self, template: Template, target: Queue) -> None:
+    def __init__(self, template: Template, target: Queue, recorded: HeldRecords | None = None) -> None:
         self.template = template
         self.target = target
         self.payloads: list[bytes] = []
         self.payload_bytes = 0
+        self.recorded = recorded
+        """Records of durable ones; None: they are volatile, and others may come behind them."""
 
 
 class Read(NamedTuple):
@@ -189,8 +203,10 @@ class Transaction:
     def lasting(self) -> bool:
         """True if its commit must be on the disk first: it changes something that outlives the broker's process, or
         may, as a copy of what is not accepted can go to another queue."""
-        return bool(self.number or self.reads) or any(
-            not one.accepted or one.message.flags & DURABLE for one in self.retirements
+        return (
+            bool(self.number or self.reads)
+            or any(not one.accepted or one.message.flags & DURABLE for one in self.retirements)
+            or any(run.messages.recorded is not None for run in self.runs)
         )
 
     @property
@@ -204,4 +220,4 @@ class Transaction:
             self.failed = Error(condition, description)
 
 
-__all__ = ["Held", "Phasing", "Read", "Transaction"]
+__all__ = ["Held", "HeldRecords", "HeldTogether", "Phasing", "Read", "Transaction"]

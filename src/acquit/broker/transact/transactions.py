@@ -6,7 +6,8 @@ Theory of operation. A transaction belongs to the connection that declared it, a
     retirements    outcomes of deliveries. Their messages stay ACQUIRED, and the transaction has their outcome: as a
                    `Retirement` in the place where the delivery had its message, so that an outcome from elsewhere finds
                    no message there, and in `life.retiring`, which forgets it when the message is taken away. A run that
-                   was accepted and settled is behind no delivery any more: it stays a run, as a `RetiredRun`
+                   was accepted and settled is behind no delivery any more: it stays a run, as a `RetiredRun`, until
+                   somebody comes to one of its messages
 
 **Commit** is one record in one batch, made in one turn of the loop. Its events let the postings enter their queues,
 each under a fresh sequence, which is its place there, and retire what was accepted; other outcomes are performed in
@@ -30,6 +31,7 @@ each of its postings and outcomes would be without it: it is recorded for its fa
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -40,12 +42,12 @@ from acquit.broker.message_run import MessageRun
 from acquit.broker.queue import LOSSES, Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
 from acquit.broker.transact.fates import UNKNOWN, Fates
-from acquit.broker.transact.held_postings import HeldPostings, HeldRun, append_entering
+from acquit.broker.transact.held_postings import HeldPostings, HeldRun, entering_events
 from acquit.broker.transact.retirement import CONTESTED, RetiredRun, Retirement
 from acquit.broker.transact.transaction import Held, Phasing, Read, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
-from acquit.ledger.events import ATTEMPT_MAX, EVENT, Event, EventKind
+from acquit.ledger.events import ATTEMPT_MAX, EVENT, EventKind, pack_event
 from acquit.ledger.recorder import RECORD_BYTES
 from acquit.ledger.records import Verdict as Fate
 from acquit.protocol.constants import ACCEPTED
@@ -62,7 +64,7 @@ from acquit.protocol.definitions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.dispatching.consumers import Consumer
@@ -348,9 +350,9 @@ class Transactions:
 
     def retire_run(self, consumer: Consumer, sent: SentRun) -> bool:
         """*Accepted* in a transaction, and settled, of messages that were sent together. False where they must be
-        looked at one by one, as durable ones must: nothing is changed then."""
+        looked at one by one: nothing is changed then."""
         messages, state = sent.contexts, sent.state
-        if not isinstance(messages, MessageRun) or messages.recorded is not None:
+        if not isinstance(messages, MessageRun) or messages.laid_out is not None:
             return False
         if not isinstance(state, TransactionalState):
             return False
@@ -361,8 +363,20 @@ class Transactions:
         if transaction.retired + messages.count > self.limits.retirements_max:
             return False
         transaction.used_us = self._scribe.time_us
-        transaction.runs.append(RetiredRun(consumer, messages, sent))
+        retired = RetiredRun(consumer, messages, sent)
+        transaction.runs.append(retired)
+        if messages.recorded is not None:
+            self._life.retired_runs[messages] = partial(self._retire_singly, transaction, retired)
         return True
+
+    def _retire_singly(self, transaction: Transaction, retired: RetiredRun, messages: Sequence[Message]) -> None:
+        """Hold the outcome of a run as those of the single messages that it was laid out as."""
+        consumer, _, sent = retired
+        transaction.runs.remove(retired)
+        for message, delivery in zip(messages, sent.deliveries, strict=True):
+            retirement = Retirement(transaction, consumer, delivery, message, ACCEPTED, accepted=True, settled=True)
+            delivery.context = self._life.retiring[message] = retirement
+            transaction.retirements.append(retirement)
 
     def read(self, browser: Browser, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
         """The same of what a link was shown of a non-destructive queue, which holds nothing for it."""
@@ -421,12 +435,14 @@ class Transactions:
         scribe, life = self._scribe, self._life
         if lasting := transaction.lasting:
             self.postings.record(transaction)
-        events: list[Event] = []
         lots = self.postings.lots(transaction, at_once=not (lasting or transaction.repeats))
-        for lot in lots:
-            append_entering(events, lot, scribe.time_us)
+        events = [event for lot in lots for event in entering_events(lot, scribe.time_us)]
         accepted = [one for one in transaction.retirements if one.accepted]
         events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
+        for run in transaction.runs:
+            if run.messages.recorded is not None:
+                actor = scribe.actor_number(run.consumer)
+                events += scribe.events_of_run(_ACCEPTED, run.messages, actor, transaction.number)
         others = [one for one in transaction.retirements if not one.accepted]
         if lasting:
             reads = sum(len(read.deliveries) for read in transaction.reads)
@@ -434,25 +450,25 @@ class Transactions:
             needed += sum(one.message.size_bytes + OUTCOME_BYTES for one in others)
             if needed > scribe.recorder.room_bytes:
                 raise StoreFull("the disk is full")
-            scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, tuple(events)))
+            scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, b"".join(events)))
         elif not transaction.empty:
             if len(self._commits_due) >= VOLATILE_MAX:
                 self._record_volatile()
             self._commits_due.append((transaction.txn_id, transaction.user))
         # From here on nothing can be refused any more, and all of it has room.
-        entered: list[Message] = []
+        entered: list[list[Message] | MessageRun] = []
         fresh: dict[int, Message] = {}
         for lot in lots:
             self.postings.enter(lot)
-            if isinstance(lot.messages, list):
-                entered += lot.messages
-                if isinstance(lot.held, list):
-                    fresh.update(zip([held.sequence for held in lot.held], lot.messages, strict=False))
+            entered.append(lot.messages)
+            if isinstance(lot.messages, list) and isinstance(lot.held, list):
+                fresh.update(zip([held.sequence for held in lot.held], lot.messages, strict=False))
         self._duplicates.commit(transaction, fresh)
         for consumer, group in groupby(accepted, attrgetter("consumer")):
             self._settling.accept_recorded(consumer, [self._give(retirement) for retirement in group])
         for run in transaction.runs:
-            self._settling.run_accepted(run.messages)
+            life.retired_runs.pop(run.messages, None)
+            self._settling.run_accepted(run.messages, recorded=True)
         for retirement in others:
             if retirement.message.state is NodeState.ACQUIRED:
                 self._give(retirement)
@@ -481,12 +497,12 @@ class Transactions:
             if self.fates.of(txn_id, user) != UNKNOWN:  # what is forgotten already would stay in the journal for ever
                 if recorder.room_bytes < 2 * RECORD_BYTES + len(user.encode()):
                     raise StoreFull("the disk is full")
-                recorder.append(records.Commit(time_us, self.postings.declare(txn_id, user), ()))
+                recorder.append(records.Commit(time_us, self.postings.declare(txn_id, user), b""))
             del self._commits_due[0]
 
-    def _accepting_event(self, retirement: Retirement) -> Event:
+    def _accepting_event(self, retirement: Retirement) -> bytes:
         message = retirement.message
-        return Event(
+        return pack_event(
             message.sequence,
             0,
             self._scribe.time_us,
@@ -500,11 +516,14 @@ class Transactions:
         )
 
     def _committed(
-        self, transaction: Transaction, messages: list[Message], answer: Callable[[Error | None], None]
+        self,
+        transaction: Transaction,
+        entered: list[list[Message] | MessageRun],
+        answer: Callable[[Error | None], None],
     ) -> None:
         """Release what waited for the disk: it has what it must of the commit."""
         del self._unsynced[transaction.txn_id]
-        self._entering.available(messages)
+        self._entering.committed(entered)
         single = [held.delivery for held in transaction.postings if isinstance(held, Held)]
         for delivery in (*single, *transaction.repeated):
             if not delivery.settled:  # its sender settles second
@@ -579,12 +598,10 @@ class Transactions:
 
     def _lay_out(self, transaction: Transaction) -> None:
         """Hold the outcomes of runs as those of single messages."""
-        for consumer, messages, sent in transaction.runs:
-            for message, delivery in zip(messages.each(), sent.deliveries, strict=True):
-                retirement = Retirement(transaction, consumer, delivery, message, ACCEPTED, accepted=True, settled=True)
-                delivery.context = self._life.retiring[message] = retirement
-                transaction.retirements.append(retirement)
-        transaction.runs = []
+        for retired in list(transaction.runs):
+            messages = retired.messages.each()
+            if retired.messages.recorded is None:  # else `life` has told of it
+                self._retire_singly(transaction, retired, messages)
 
     def _stands(self, retirement: Retirement) -> bool:
         """Return whether its message is still what the outcome was said of: not if it was purged or taken away."""

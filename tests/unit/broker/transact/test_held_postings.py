@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from acquit.broker.message import OVERHEAD_BYTES
@@ -11,6 +14,7 @@ from acquit.ledger.events import EventKind
 from acquit.protocol.definitions import Accepted, Rejected, Target
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.broker_world import World, durable, live_of, runs_in
 from tests.support.transacting import Controller
 
@@ -118,17 +122,19 @@ def test_what_a_transaction_may_hold_counts_over_all_that_arrives() -> None:
     assert [type(controller.provisional(one)) for one in sent] == [Accepted, Rejected]
 
 
-def held_together(*counts: int) -> tuple[World, Controller, bytes, SendingLink]:
+def held_together(
+    *counts: int, kind: Callable[[bytes], Message] = Message, world: World | None = None
+) -> tuple[World, Controller, bytes, SendingLink]:
     """A transaction with postings of which the payloads are held, behind one from which the broker learned what they
     are like."""
-    world = World()
+    world = world or World()
     client = world.client()
     client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
     controller = Controller(client)
     sender, txn = client.sender("q"), controller.declare()
-    controller.post(sender, controller.declare(), Message(b"m"))
+    controller.post(sender, controller.declare(), kind(b"m"))
     for count in counts:
-        controller.post(sender, txn, *[Message(b"m")] * count)
+        controller.post(sender, txn, *[kind(b"m")] * count)
     return world, controller, txn, sender
 
 
@@ -141,6 +147,65 @@ def test_postings_that_are_alike_are_held_and_enter_as_one() -> None:
     assert controller.commit(txn) is None
     (run,) = runs_in(world.core.queues.by_name["q"].backlog)
     assert run.count == live_of(world, "q") == 13
+
+
+def test_durable_ones_are_held_and_enter_as_they_came() -> None:
+    world, controller, txn, _ = held_together(5, 1, 7, kind=durable)
+    controller.client.receiver("q", credit=0)
+    transaction = world.core.transactions.find(controller.client.peer, txn)
+    held = transaction.postings
+    assert [len(one.payloads) for one in held if isinstance(one, HeldTogether)] == [5, 1, 7]
+    assert (transaction.posted, live_of(world, "q")) == (13, 0)
+    world.check()
+    controller.discharge(txn)
+    queue = world.core.queues.by_name["q"]
+    assert (queue.pending, queue.available) == (13, 0)
+    world.settle()
+    assert (queue.pending, queue.available) == (0, 13)
+    assert [run.count for run in runs_in(queue.backlog)] == [5, 1, 7]
+    world.check()
+    world.check_journal()
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_the_bodies_of_durable_ones_wait_in_the_journal_where_nobody_waits_for_them(look: bool) -> None:
+    world, controller, txn, _ = held_together(5, kind=durable)
+    assert controller.commit(txn) is None
+    queue = world.core.queues.by_name["q"]
+    assert (queue.memory_bytes, runs_in(queue.backlog)) == (0, [])
+    if look:
+        assert [message.body for message in queue.backlog.next_messages()] == [None] * 5
+    world.check()
+    receiver = controller.client.receiver("q", credit=10)
+    world.settle()
+    assert controller.client.bodies(receiver) == [b"m"] * 5
+
+
+def test_durable_ones_are_held_together_where_volatile_ones_have_no_room() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"memory_bytes_max": 64 * 1024}),)))
+    controller = Controller(world.client())
+    controller.client.post_all(controller.client.sender("q"), Message(bytes(60_000)))
+    kind = partial(durable, application_properties={"a": "x" * 5_000})
+    _, controller, txn, _ = held_together(1, 1, kind=kind, world=world)
+    held = world.core.transactions.find(controller.client.peer, txn).postings
+    assert [isinstance(one, HeldTogether) for one in held] == [True, True]
+
+
+def test_durable_ones_for_which_the_disk_has_no_room_are_looked_at_one_by_one() -> None:
+    disk = FaultyDisk()
+    kind = partial(durable, application_properties={"a": "x" * 5_000})
+    world, controller, txn, sender = held_together(3, kind=kind, world=World(disk=disk))
+    disk.capacity_bytes = disk.used_bytes + 256 * 1024
+    other, filler = controller.client.sender("other", "to-other"), durable(bytes(8_000))
+    while not world.opened.journal.full:
+        controller.client.post(other, filler)
+        world.settle()
+    sent = controller.post(sender, txn, kind(b"late"), kind(b"late"))
+    assert [type(controller.provisional(one)) for one in sent] == [Rejected] * 2
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 3
+    world.check()
+    world.check_journal()
 
 
 @pytest.mark.parametrize("posts", [True, False])
