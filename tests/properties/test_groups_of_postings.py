@@ -6,8 +6,8 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Iterable
-from itertools import count
 from operator import attrgetter
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -410,8 +410,7 @@ class Stage:
 def transacted(script: list[Step], ending: str, *, hot: bool, together: bool, runs: bool) -> list[object]:
     """What a broker says of this, keeps of it and hands out."""
     with pytest.MonkeyPatch.context() as patch:
-        numbers = count(1)
-        patch.setattr(secrets, "token_bytes", lambda size: next(numbers).to_bytes(size, "big"))
+        patch.setattr(secrets, "token_bytes", Random(0).randbytes)
         if not hot:
             patch.setattr(Transactions, "run", lambda *_: None)
         if not runs:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import count as counting
+from random import Random
 from typing import Any
 
 import pytest
@@ -268,8 +269,7 @@ def never(runs: Runs, producer: object, *, durable: bool) -> list[Queue]:
 
 def played(address: str, story: Story, *, hot: bool) -> list[object]:
     with pytest.MonkeyPatch.context() as patch:
-        numbers = counting(1)
-        patch.setattr(secrets, "token_bytes", lambda size: next(numbers).to_bytes(size, "big"))
+        patch.setattr(secrets, "token_bytes", Random(0).randbytes)
         if not hot:
             patch.setattr(Runs, "queues", never)
             patch.setattr(Sending, "_send_group", lambda *_: False)

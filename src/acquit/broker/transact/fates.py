@@ -1,9 +1,9 @@
 """Fates of transactions: what became of each, for who lost the answer to its commit.
 
 The journal tells of those that were recorded (`ledger.table`: the fate follows from the records of a transaction's
-beginning and end). A transaction is recorded when it first has something durable to say, and one that committed what
-is volatile a little later; of others this run alone knows. All are kept for a bounded time, and no more than a bounded
-number of them.
+beginning and end). A transaction is recorded when it first has something durable to say; the fate of one that committed
+what is volatile is, a little later; of others this run alone knows. All are kept for a bounded time, and no more than a
+bounded number of them.
 
 What is not known here any more was not committed within that time: whoever can tell that its transaction is younger
 knows from *unknown* that it was rolled back. So the time is one that really passes: a clock that is set makes nothing
@@ -22,7 +22,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from acquit.ledger.records import FATES_KNOWN, Namespace, State, Verdict, decode_fate, decode_known, encode_known
+from acquit.ledger.records import (
+    FATES_KNOWN,
+    Namespace,
+    State,
+    Verdict,
+    decode_fate,
+    decode_known,
+    encode_fate,
+    encode_known,
+)
 
 if TYPE_CHECKING:
     from acquit.ledger.recorder import Recorder
@@ -61,6 +70,14 @@ class Fates:
         if not recorded:
             self._unrecorded[txn_id] = verdict, user
         self._order.append((time_us, txn_id))
+
+    def record(self, txn_id: bytes, time_us: int) -> None:
+        """Tell the journal of a transaction that has ended without it, unless it is forgotten here, as it would stay
+        there for ever. Raises StoreFull."""
+        ended = self._unrecorded.get(txn_id)
+        if ended is not None:
+            self._recorder.append(State(time_us, Namespace.FATE, txn_id, encode_fate(*ended)))
+            del self._unrecorded[txn_id]
 
     def of(self, txn_id: bytes, user: str) -> str:
         """Return what became of a transaction of this user; UNKNOWN if that is not known, or it was another's."""

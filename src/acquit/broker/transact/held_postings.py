@@ -84,14 +84,10 @@ class HeldPostings:
     def record(self, transaction: Transaction) -> None:
         """Tell the journal of it, if it does not know. Raises StoreFull."""
         if not transaction.number:
-            transaction.number = self.declare(transaction.txn_id, transaction.user)
-
-    def declare(self, txn_id: bytes, user: str) -> int:
-        """Tell the journal of a transaction; the number that it has there. Raises StoreFull."""
-        number = self._numbers + 1
-        self._scribe.recorder.append(records.Transaction(self._scribe.time_us, number, txn_id, user))
-        self._numbers = number
-        return number
+            number = self._numbers + 1
+            entry = records.Transaction(self._scribe.time_us, number, transaction.txn_id, transaction.user)
+            self._scribe.recorder.append(entry)
+            transaction.number = self._numbers = number
 
     # -- held ---------------------------------------------------------------------------------------------------------
 

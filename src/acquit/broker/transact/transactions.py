@@ -41,7 +41,7 @@ from acquit.broker.message import DURABLE, Message
 from acquit.broker.message_run import MessageRun
 from acquit.broker.queue import LOSSES, Ending, NodeState, Verdict
 from acquit.broker.refusal import Refused
-from acquit.broker.transact.fates import UNKNOWN, Fates
+from acquit.broker.transact.fates import Fates
 from acquit.broker.transact.held_postings import HeldPostings, HeldRun, entering_events
 from acquit.broker.transact.retirement import CONTESTED, RetiredRun, Retirement
 from acquit.broker.transact.transaction import Held, Phasing, Read, Transaction
@@ -81,6 +81,8 @@ if TYPE_CHECKING:
     from acquit.protocol.delivery import Delivery, Outcome, ReceivedRun, SentRun
 
 TXN_ID_BYTES: Final = 16
+IDS: Final = 64
+"""Transactions for whose ids the system is asked at once."""
 VOLATILE_MAX: Final = 64
 """Commits of what is volatile that are recorded together."""
 OUTCOME_BYTES: Final = 4_096
@@ -117,8 +119,10 @@ class Transactions:
         """Live ones of each connection."""
         self._unrecorded: list[int] = []
         """Numbers of transactions that were rolled back while the journal had no room at all."""
-        self._commits_due: list[tuple[bytes, str]] = []
-        """Ids and users of those that committed what is volatile, of which the journal has not heard."""
+        self._ids = b""
+        """Random bytes for the next ids: the system is asked for those of many at once."""
+        self._commits_due: list[bytes] = []
+        """Ids of those that committed what is volatile, of which the journal has not heard."""
         self._unsynced: dict[bytes, Transaction] = {}
         """Committed, and the batch that says so is not synced."""
         self.postings = HeldPostings(life, entering, nodes)
@@ -140,8 +144,10 @@ class Transactions:
                 f"this connection has {limit} transactions, no more are declared",
                 condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
-        transaction = Transaction(secrets.token_bytes(TXN_ID_BYTES), peer, owner, self._scribe.time_us)
-        self._live[transaction.txn_id] = transaction
+        if not self._ids:
+            self._ids = secrets.token_bytes(IDS * TXN_ID_BYTES)
+        txn_id, self._ids = self._ids[:TXN_ID_BYTES], self._ids[TXN_ID_BYTES:]
+        self._live[txn_id] = transaction = Transaction(txn_id, peer, owner, self._scribe.time_us)
         self._counts[peer] = count + 1
         return transaction
 
@@ -454,7 +460,7 @@ class Transactions:
         elif not transaction.empty:
             if len(self._commits_due) >= VOLATILE_MAX:
                 self._record_volatile()
-            self._commits_due.append((transaction.txn_id, transaction.user))
+            self._commits_due.append(transaction.txn_id)
         # From here on nothing can be refused any more, and all of it has room.
         entered: list[list[Message] | MessageRun] = []
         fresh: dict[int, Message] = {}
@@ -491,14 +497,13 @@ class Transactions:
 
     def _record_volatile(self) -> None:
         """Record commits of what is volatile, for their fates. Raises StoreFull where there is no room for another."""
-        recorder, time_us = self._scribe.recorder, self._scribe.time_us
-        while self._commits_due:
-            txn_id, user = self._commits_due[0]
-            if self.fates.of(txn_id, user) != UNKNOWN:  # what is forgotten already would stay in the journal for ever
-                if recorder.room_bytes < 2 * RECORD_BYTES + len(user.encode()):
-                    raise StoreFull("the disk is full")
-                recorder.append(records.Commit(time_us, self.postings.declare(txn_id, user), b""))
-            del self._commits_due[0]
+        recorded = 0
+        try:
+            for txn_id in self._commits_due:
+                self.fates.record(txn_id, self._scribe.time_us)
+                recorded += 1
+        finally:
+            del self._commits_due[:recorded]
 
     def _accepting_event(self, retirement: Retirement) -> bytes:
         message = retirement.message

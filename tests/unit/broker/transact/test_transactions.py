@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -12,11 +12,12 @@ from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, Tran
 from acquit.broker.queue import NodeEvent
 from acquit.broker.transact.transaction import HeldTogether
 from acquit.broker.transact.transactions import VOLATILE_MAX
+from acquit.errors import StoreFull
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.history import history
-from acquit.ledger.recorder import RECORD_BYTES, Recorder
+from acquit.ledger.recorder import Recorder
 from acquit.ledger.records import FATES_KNOWN, Namespace
 from acquit.ledger.verify import verify
 from acquit.protocol.definitions import (
@@ -173,7 +174,7 @@ def test_what_is_volatile_is_not_committed_where_its_fate_finds_no_room(
     txn = controller.declare()
     controller.post(sender, txn, Message("x"))
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "room_bytes", 2 * RECORD_BYTES - 1)
+        patch.setattr(Recorder, "append", Mock(side_effect=StoreFull("no room")))
         world.core.tick(world.now_us)
         assert world.core.scribe.exhausted
         error = controller.commit(txn)
