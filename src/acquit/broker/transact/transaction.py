@@ -95,33 +95,6 @@ class Held:
         return self.fingerprint >> 32
 
 
-class HeldRecords(NamedTuple):
-    """Records of durable postings that are held together."""
-
-    transaction: Transaction
-    sequences: range
-    """Provisional."""
-    positions: list[Position]
-    fingerprints: list[int]
-    posted_us: int
-    actor: int
-
-
-class HeldTogether:
-    """Postings in a row to one queue that are alike, plain, and answered for good: what is kept of them until their
-    transaction ends are their payloads and, of durable ones, which came in one read, their records."""
-
-    __slots__ = ("payload_bytes", "payloads", "recorded", "target", "template")
-
-    def __init__(self, template: Template, target: Queue, recorded: HeldRecords | None = None) -> None:
-        self.template = template
-        self.target = target
-        self.payloads: list[bytes] = []
-        self.payload_bytes = 0
-        self.recorded = recorded
-        """Records of durable ones; None: they are volatile, and others may come behind them."""
-
-
 class Read(NamedTuple):
     """Outcome from a reader of a non-destructive queue: nothing is held for it, and it is recorded at the commit."""
 
@@ -218,6 +191,33 @@ class Transaction:
         """No commit of it can succeed. The first reason stays."""
         if self.failed is None:
             self.failed = Error(condition, description)
+
+
+class HeldRecords(NamedTuple):
+    """Records of durable postings that are held together."""
+
+    transaction: Transaction
+    sequences: range
+    """Provisional."""
+    positions: list[Position]
+    fingerprints: list[int]
+    posted_us: int
+    actor: int
+
+
+class HeldTogether:
+    """Postings in a row to one queue that are alike, plain, and answered for good: what is kept of them until their
+    transaction ends are their payloads and, of durable ones, which came in one read, their records."""
+
+    __slots__ = ("payload_bytes", "payloads", "recorded", "target", "template")
+
+    def __init__(self, template: Template, target: Queue, recorded: HeldRecords | None = None) -> None:
+        self.template = template
+        self.target = target
+        self.payloads: list[bytes] = []
+        self.payload_bytes = 0
+        self.recorded = recorded
+        """Records of durable ones; None: they are volatile, and others may come behind them."""
 
 
 __all__ = ["Held", "HeldRecords", "HeldTogether", "Phasing", "Read", "Transaction"]
