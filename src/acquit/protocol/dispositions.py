@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from acquit.protocol.composite import encode_composite
-from acquit.protocol.definitions import Accepted, DeliveryState, Released, Role
+from acquit.protocol.definitions import Accepted, Declared, DeliveryState, Released, Role, TransactionalState
 from acquit.protocol.serial import MASK
 
 _STATE_BYTES: Final[dict[type, bytes]] = {
@@ -24,6 +24,11 @@ _STATE_BYTES: Final[dict[type, bytes]] = {
     Accepted: encode_composite(Accepted()),
     Released: encode_composite(Released()),
 }
+
+# What each transaction takes one of, around an id as brokers give them.
+_ID: Final = bytes(16)
+_DECLARED: Final = encode_composite(Declared(_ID)).removesuffix(_ID)
+_PROVISIONAL, _, _OUTCOME = encode_composite(TransactionalState(_ID, Accepted())).partition(_ID)
 
 # Frame header, the composite's descriptor and list (list8 for the usual states), then role, first, last, settled, and
 # whatever encodes the state.
@@ -43,7 +48,16 @@ _HALF: Final = 1 << 31
 def encode_state(state: DeliveryState | None) -> bytes:
     """The encoding of a delivery state. Raises EncodeError for what is none."""
     known = _STATE_BYTES.get(state.__class__)
-    return encode_composite(state) if known is None else known
+    if known is not None:
+        return known
+    if isinstance(state, Declared | TransactionalState) and state.txn_id.__class__ is bytes:
+        txn_id = state.txn_id
+        if len(txn_id) == len(_ID):
+            if isinstance(state, Declared):
+                return _DECLARED + txn_id
+            if state.outcome.__class__ is Accepted:
+                return _PROVISIONAL + txn_id + _OUTCOME
+    return encode_composite(state)
 
 
 class DispositionRuns:

@@ -8,6 +8,7 @@ from acquit.errors import EncodeError
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.definitions import (
     Accepted,
+    Declared,
     Disposition,
     Error,
     Modified,
@@ -52,9 +53,16 @@ def test_states_with_nothing_to_say_are_encoded_once() -> None:
     assert encode_state(Accepted()) == encode_composite(Accepted())
 
 
-def test_what_is_no_state_is_refused() -> None:
+@given(st.binary(max_size=32) | st.binary(min_size=16, max_size=16), st.sampled_from([None, Accepted(), Released()]))
+def test_states_of_transactions_are_what_the_codec_makes_of_them(txn_id: bytes, outcome: Accepted | None) -> None:
+    for state in (Declared(txn_id), TransactionalState(txn_id, outcome)):
+        assert encode_state(state) == encode_composite(state)
+
+
+@pytest.mark.parametrize("state", ["accepted", Declared("x" * 16), TransactionalState([0] * 16)], ids=repr)  # type: ignore[arg-type]
+def test_what_is_no_state_is_refused(state: object) -> None:
     with pytest.raises(EncodeError):
-        encode_state("accepted")  # type: ignore[arg-type]
+        encode_state(state)  # type: ignore[arg-type]
 
 
 def test_runs_keep_their_order_and_merge_while_they_say_the_same() -> None:

@@ -573,7 +573,6 @@ class Transactions:
         self.fates.ended(
             transaction.txn_id, fate, transaction.user, self._scribe.time_us, recorded=transaction.number > 0
         )
-        self._forget_fates()
 
     def _forget_fates(self) -> None:
         try:
