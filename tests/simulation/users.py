@@ -616,8 +616,9 @@ async def transact(world: World, holder: Holder) -> None:
                     oracle.renews(seen.sequence)
                     with suppress(AcquitError):  # it is not this one's any more
                         await message.renew_lock()
+            targets = rng.choice((places, [rng.choice(places)]))  # to one alone what is posted may stay together
             for _ in range(rng.randint(0, 4)):
-                place = rng.choice(places)
+                place = rng.choice(targets)
                 posting, message = compose(world, place, durable=True)
                 oracle.posts(posting, transaction)
                 await senders[place.name].send(message)
