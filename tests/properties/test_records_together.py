@@ -99,7 +99,9 @@ def test_postings_recorded_together_are_those_one_by_one(
             break
     recorder = Recorder(together.journal, StateTable())
     sequences = range(first, first + len(postings))
+    fits = recorder.has_room(metas, sum(map(len, payloads)))
     found = recorder.posted_together(sequences, 5, payloads, metas, 500, 6)
+    assert not fits or len(found[0]) == len(postings)
     assert list(zip(*found, strict=True)) == expected
     positions = found[0]
     assert written(together, positions) == written(apart, positions)

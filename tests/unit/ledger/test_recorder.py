@@ -77,10 +77,12 @@ def test_postings_together_are_those_one_by_one(raw: Written, recorder: Recorder
     single = Written()
     apart = Recorder(single.journal, StateTable())
     expected = [
-        apart.posted(7 + at, 1, payload, meta, 500, actor=3)
+        apart.posted(7 + at, 1, payload, meta, 500, actor=3, kind=EventKind.HELD, transaction=9)
         for at, (payload, meta) in enumerate(zip(payloads, metas, strict=True))
     ]
-    positions, marks = recorder.posted_together(range(7, 7 + count), 1, payloads, metas, 500, 3)
+    positions, marks = recorder.posted_together(
+        range(7, 7 + count), 1, payloads, metas, 500, 3, kind=EventKind.HELD, transaction=9
+    )
     assert list(zip(positions, marks, strict=True)) == expected
     flush(apart)
     flush(recorder)
@@ -124,6 +126,18 @@ def test_many_postings_together_end_where_there_is_no_room(
     assert marks == [fingerprint(b"x"), fingerprint(b"yy")]
     flush(recorder)
     assert [raw.journal.read(position).payload for position in positions] == [b"x", b"yy"]
+
+
+def test_what_is_said_to_have_room_has_it() -> None:
+    said = []
+    for room_bytes in range(0, 1_200, 3):
+        raw = Written()
+        recorder = Recorder(raw.journal, StateTable())
+        raw.journal._limit = raw.journal._next + room_bytes
+        said.append(recorder.has_room([META] * 4, 8))
+        positions, _ = recorder.posted_together(range(4), 1, [b"xx"] * 4, [META] * 4, 500, 0)
+        assert len(positions) == 4 or not said[-1]
+    assert said == sorted(said) and said[-1]
 
 
 def test_transitions_of_a_turn_are_one_record_behind_the_postings(raw: Written, recorder: Recorder) -> None:

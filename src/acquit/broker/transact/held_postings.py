@@ -478,17 +478,19 @@ class HeldRun:
             return False
         if room.messages < count or min(room.bytes, room.durable if template.durable else room.volatile) < cost:
             return False
+        scribe, actor = self._scribe, 0
         metas = template.metas(self._address, payloads) if template.durable else []
         try:
             if template.durable:
                 self._postings.record(self._transaction)
-                if not self._scribe.recorder.has_room(metas, size):
+                actor = scribe.actor_number(self._producer)  # which may have to be recorded, and takes room then
+                if not scribe.recorder.has_room(metas, size):
                     return False
-            first = self._scribe.sequences.take_all(count, self._scribe.time_us)
+            first = scribe.sequences.take_all(count, scribe.time_us)
         except StoreFull:
             return False
         if template.durable:
-            self._record_together(template, payloads, metas, range(first, first + count), size)
+            self._record_together(template, payloads, metas, range(first, first + count), size, actor)
         else:
             self._hold_together(template, payloads, size)
         return True
@@ -500,11 +502,10 @@ class HeldRun:
         metas: Sequence[bytes],
         sequences: range,
         payload_bytes: int,
+        actor: int,
     ) -> None:
         """Hold durable ones that fit a template, for which there is room."""
-        scribe = self._scribe
-        actor = scribe.actor_number(self._producer)
-        recorded = HeldRecords(self._transaction, sequences, [], [], scribe.time_us, actor)
+        recorded = HeldRecords(self._transaction, sequences, [], [], self._scribe.time_us, actor)
         together = HeldTogether(template, self.queue, recorded)
         self._group.append(together)
         self._add(together, payloads, payload_bytes)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 
 from acquit.broker.message import OVERHEAD_BYTES
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, TransactionLimits
 from acquit.broker.transact.transaction import HeldTogether
-from acquit.ledger.events import EventKind
+from acquit.ledger.events import EventKind, fingerprint, unpack_event
+from acquit.ledger.fold import Fold
+from acquit.ledger.records import Actor, RecordKind, decode_events
 from acquit.protocol.definitions import Accepted, Rejected, Target
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
+from acquit.store.journal import SegmentedJournal
+from acquit.store.recovery import open_store
 from acquit.testing.simulation.disk import FaultyDisk
-from tests.support.broker_world import World, durable, live_of, runs_in
+from tests.support.broker_world import DATA, SMALL, World, after_kill, durable, live_of, runs_in
+from tests.support.raw_journal import Gathered
 from tests.support.transacting import Controller
 
 
@@ -206,6 +213,78 @@ def test_durable_ones_for_which_the_disk_has_no_room_are_looked_at_one_by_one() 
     assert live_of(world, "q") == 3
     world.check()
     world.check_journal()
+
+
+def test_an_actor_is_declared_before_the_room_is_looked_at() -> None:
+    """Its names may take more than all that is posted."""
+    world = World()
+    client = world.client("c" * 1_000)
+    client.begun.next_delivery_id = 1_000  # wide, so that they are predicted
+    sender, controller = client.sender("q", "l" * 1_000), Controller(client)
+    txn, journal = controller.declare(), world.opened.journal
+    assert isinstance(journal, SegmentedJournal)
+    with patch.object(journal, "_limit", journal._next):
+        controller.post(sender, txn, durable(b"1"))
+    with patch.object(journal, "_limit", journal._next + 2_200):  # room for two, not for the names as well
+        sent = controller.post(sender, txn, durable(b"2"), durable(b"3"))
+    assert [type(controller.provisional(one)) for one in sent] == [Rejected] * 2
+    assert controller.commit(txn) is None
+    assert live_of(world, "q") == 0
+    world.check()
+
+
+def test_durable_ones_know_what_the_checkpoint_asks_of_each() -> None:
+    kind = partial(durable, priority=9)
+    world, *_ = held_together(3, 20, kind=kind)
+    postings = world.core.transactions.postings
+    posted_us, number = world.core.scribe.time_us, max(transaction.number for transaction in world.core.transactions)
+    world.advance(1_000)
+    world.settle()
+    together = [sequence for sequence, held in postings.durable.items() if isinstance(held, HeldTogether)]
+    assert len(together) == 23
+    for sequence in together:
+        live = postings.live(sequence)
+        assert live is not None
+        assert (live.priority, live.posted_us, live.transaction) == (9, posted_us, number)
+        record = world.opened.journal.read(postings.position(sequence))
+        assert unpack_event(record.event).sequence == sequence
+        assert live.fingerprint == fingerprint(record.payload)
+
+
+def test_durable_ones_of_several_sizes_enter_as_one_run() -> None:
+    world, controller, txn, sender = held_together(1, kind=durable)
+    controller.client.receiver("q", credit=0)
+    controller.post(sender, txn, durable(b"m"), durable(b"m" * 90), durable(b"m"))
+    assert controller.commit(txn) is None
+    *_, run = runs_in(world.core.queues.by_name["q"].backlog)
+    assert (run.count, run.size_max - len(run.rests[0])) == (3, run.shape.rest_at + 89)
+
+
+def test_the_journal_tells_of_each_of_those_that_are_together() -> None:
+    """Who posted it and who took it, and in which transaction."""
+    world, controller, txn, _ = held_together(2, 20, kind=durable)
+    client = controller.client
+    receiver = client.receiver("q", credit=30)
+    assert controller.commit(txn) is None
+    txn = controller.declare()
+    controller.retire(txn, *client.held(receiver))
+    transaction = world.core.transactions.find(client.peer, txn)
+    assert ([run.messages.count for run in transaction.runs], len(transaction.retirements)) == ([20], 2)
+    assert controller.commit(txn) is None
+    gathered = Gathered()
+    open_store(DATA, SMALL, gathered, Fold().digest, replayed=lambda report: None, disk=after_kill(world.disk))
+    actors = {
+        one.link: one.number for one in [Actor.decode(one) for one in gathered.records if one.kind == RecordKind.ACTOR]
+    }
+    poster, taker = actors["sender"], actors[receiver.name]
+    commits = [decode_events(one) for one in gathered.records if one.kind == RecordKind.COMMIT]
+    said = [Counter((one.kind, one.actor, one.transaction, one.attempt) for one in events) for events in commits]
+    posting, retiring = (events[0].transaction for events in commits)
+    assert said == [
+        {(EventKind.POSTED, poster, posting, 0): 22},
+        {(EventKind.ACCEPTED, taker, retiring, 0): 22},
+    ]
+    assert 0 < posting < retiring
 
 
 @pytest.mark.parametrize("posts", [True, False])

@@ -1246,6 +1246,17 @@ def test_durable_ones_are_retired_together_until_somebody_comes_to_one(ends: str
     world.check_journal()
 
 
+@pytest.mark.parametrize("limit", [2, 3])
+def test_a_run_that_is_too_long_for_a_transaction_fails_it(limit: int) -> None:
+    world = World(BrokerOptions(transactions=TransactionLimits(retirements_max=limit)))
+    controller, _, receiver = having_a_run(world, durable("x"))
+    txn = controller.declare()
+    controller.retire(txn, *controller.client.held(receiver))
+    assert (controller.commit(txn) is None) is (limit == 3)
+    world.settle()
+    world.check()
+
+
 def test_a_queue_goes_with_the_run_that_a_commit_takes_from_it() -> None:
     world = World(BrokerOptions(address=(AddressRule("#", {"auto_delete": True}),)))
     controller, sender, receiver = having_a_run(world)
