@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.definitions import Accepted, Declared, DeliveryState, Released, Role, TransactionalState
@@ -50,9 +50,10 @@ def encode_state(state: DeliveryState | None) -> bytes:
     known = _STATE_BYTES.get(state.__class__)
     if known is not None:
         return known
-    if isinstance(state, Declared | TransactionalState) and state.txn_id.__class__ is bytes:
-        txn_id = state.txn_id
-        if len(txn_id) == len(_ID):
+    if isinstance(state, Declared | TransactionalState):
+        said: Any = state  # as somebody's program made it
+        txn_id = said.txn_id
+        if isinstance(txn_id, bytes) and len(txn_id) == len(_ID):
             if isinstance(state, Declared):
                 return _DECLARED + txn_id
             if state.outcome.__class__ is Accepted:

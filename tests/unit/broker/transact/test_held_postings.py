@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from unittest.mock import patch
 
 import pytest
 
@@ -18,6 +17,7 @@ from acquit.ledger.records import Actor, RecordKind, decode_events
 from acquit.protocol.definitions import Accepted, Rejected, Target
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
+from acquit.store.interface import Position
 from acquit.store.journal import SegmentedJournal
 from acquit.store.recovery import open_store
 from acquit.testing.simulation.disk import FaultyDisk
@@ -223,10 +223,11 @@ def test_an_actor_is_declared_before_the_room_is_looked_at() -> None:
     sender, controller = client.sender("q", "l" * 1_000), Controller(client)
     txn, journal = controller.declare(), world.opened.journal
     assert isinstance(journal, SegmentedJournal)
-    with patch.object(journal, "_limit", journal._next):
-        controller.post(sender, txn, durable(b"1"))
-    with patch.object(journal, "_limit", journal._next + 2_200):  # room for two, not for the names as well
-        sent = controller.post(sender, txn, durable(b"2"), durable(b"3"))
+    limit, journal._limit = journal._limit, journal._next
+    controller.post(sender, txn, durable(b"1"))
+    journal._limit = Position(journal._next + 2_200)  # room for two, not for the names as well
+    sent = controller.post(sender, txn, durable(b"2"), durable(b"3"))
+    journal._limit = limit
     assert [type(controller.provisional(one)) for one in sent] == [Rejected] * 2
     assert controller.commit(txn) is None
     assert live_of(world, "q") == 0

@@ -1199,6 +1199,7 @@ def test_a_run_is_retired_whose_link_was_stolen_just_before() -> None:
     assert live_of(world, "q") == 0
 
 
+@pytest.mark.pure
 def test_a_run_that_is_looked_at_on_its_way_is_retired_singly() -> None:
     world = World()
     controller, _, receiver = having_a_run(world, durable("x"))
