@@ -138,7 +138,8 @@ class MessageRun:
         self.shape = shape
         self.rests = rests
         """Rests of the payloads, in a list that other runs may share; none once they are laid out, when the messages
-        have their bodies, or were let go (`let_bodies_go`)."""
+        have their bodies, or where these are in the journal alone: they were let go (`let_bodies_go`), or nobody waits
+        for what a commit lets enter."""
         self.payload_bytes = payload_bytes
         self.size_max = size_max
         """No payload is larger."""
@@ -176,7 +177,7 @@ class MessageRun:
 
     @property
     def in_memory(self) -> bool:
-        """True if they have their bodies: they were not let go."""
+        """True if they have their bodies: these are not in the journal alone."""
         return bool(self.rests)
 
     def heads(self) -> Heads:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,10 +61,12 @@ def test_states_of_transactions_are_what_the_codec_makes_of_them(txn_id: bytes, 
         assert encode_state(state) == encode_composite(state)
 
 
-@pytest.mark.parametrize("state", ["accepted", Declared("x" * 16), TransactionalState([0] * 16)], ids=repr)  # type: ignore[arg-type]
-def test_what_is_no_state_is_refused(state: object) -> None:
+@pytest.mark.parametrize(
+    "state", ["accepted", Declared(cast("bytes", "x" * 16)), TransactionalState(cast("bytes", [0] * 16))], ids=repr
+)
+def test_what_is_no_state_is_refused(state: Any) -> None:
     with pytest.raises(EncodeError):
-        encode_state(state)  # type: ignore[arg-type]
+        encode_state(state)
 
 
 def test_runs_keep_their_order_and_merge_while_they_say_the_same() -> None:

@@ -131,7 +131,7 @@ class Settling:
         assert isinstance(consumer, Consumer)  # nobody else holds runs
         if run.laid_out is not None:  # by somebody who looked at them since this was said
             held = [message for message in run.laid_out if message.holder is consumer]
-            durable = self._accept_held(consumer, held)
+            durable = self._accept_held(consumer, held, recorded=recorded)
             self._may_have_more(consumer)
             return durable
         self._memory.leave_run(run)

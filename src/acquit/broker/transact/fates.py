@@ -60,6 +60,10 @@ class Fates:
         self._forgotten_us = time_us - self._said_us
         """Since when the newest of those was kept that are forgotten."""
 
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._order)
+
     def clock_set(self, by_us: int) -> None:
         """The wall clock jumped: what ended so long ago still did."""
         self._order = deque((since_us + by_us, txn_id) for since_us, txn_id in self._order)

@@ -573,6 +573,8 @@ class Transactions:
         self.fates.ended(
             transaction.txn_id, fate, transaction.user, self._scribe.time_us, recorded=transaction.number > 0
         )
+        if len(self.fates) > self.limits.fates_max:  # what is old goes now and then
+            self._forget_fates()
 
     def _forget_fates(self) -> None:
         try:

@@ -165,6 +165,19 @@ def test_fates_of_what_is_volatile_are_recorded_together_and_at_a_stop(world: Wo
     assert verify(DATA, disk=after.disk).problems == ()
 
 
+@pytest.mark.parametrize("kind", [Message, durable])
+def test_no_more_fates_are_kept_than_the_limit_at_any_moment(kind: type) -> None:
+    world = World(BrokerOptions(transactions=TransactionLimits(fates_max=3)))
+    controller = Controller(world.client())
+    sender = controller.client.sender("q")
+    txns = [controller.declare() for _ in range(5)]
+    for txn in txns:
+        controller.post(sender, txn, kind("x"))
+        assert controller.commit(txn) is None
+        assert len(world.core.transactions.fates) <= 3
+    assert [world.core.transactions.fate(txn, "") for txn in txns] == ["unknown"] * 2 + ["committed"] * 3
+
+
 @pytest.mark.pure
 def test_what_is_volatile_is_not_committed_where_its_fate_finds_no_room(
     world: World, controller: Controller, monkeypatch: pytest.MonkeyPatch
