@@ -46,8 +46,8 @@ SHOWN_MAX: Final = 1_024
 HANDED_MAX: Final = 500
 """Messages handed out or shown in one turn, about, over all queues; a queue that is looked at in vain counts as one.
 Each takes some microseconds, and whatever else there is to do waits."""
-_SMALL_BYTES: Final = 65_536
-"""Payloads that one consumer is handed together where nobody else waits, if these are more than its share."""
+RUN_BYTES: Final = 262_144
+"""Payloads of a run that a consumer is handed in its turn, or `SHARE_MAX` messages, if these are more."""
 RETURNED_COST: Final = 8
 """Added cost, in messages, of one whose annotations are written anew, because it was returned."""
 
@@ -129,9 +129,9 @@ class Dispatch:
                 break
             if not turns:  # all that are in line have had their turn
                 turns = line.count + 1
-                share = min(SHARE_MAX, -(-queue.backlog.count // turns))
+                share = -(-queue.backlog.count // turns)
             turns -= 1
-            given = self._give(queue, consumer, min(share, consumer.room), alone=not line.count)
+            given = self._give(queue, consumer, min(share, consumer.room))
             self._left -= given
             alike = self._all_alike(queue)
             assert consumer.interest is not None
@@ -168,9 +168,9 @@ class Dispatch:
                 passed.append(consumer)
         return None
 
-    def _give(self, queue: Queue, consumer: Consumer, limit: int, *, alone: bool) -> int:
-        """Hand the next messages to one consumer; how many. It may have more small ones that came together where it is
-        `alone`: nobody else waits for them."""
+    def _give(self, queue: Queue, consumer: Consumer, limit: int) -> int:
+        """Hand the next messages to one consumer, at most `limit`; how many. Of those that came together it may have
+        more at once: each of them takes less time."""
         backlog = queue.backlog
         if backlog.deep and self._sending.may_take_runs(consumer) and self._paging.waits(queue):
             return 0
@@ -179,11 +179,11 @@ class Dispatch:
             queue.groups = Groups()
             return 0
         if run is not None and not queue.delayed:
-            count = min(run.count, max(limit, min(consumer.room, _SMALL_BYTES // run.size_max)) if alone else limit)
+            count = min(run.count, limit, max(SHARE_MAX, min(HANDED_MAX, RUN_BYTES // run.size_max)))
             marked = run.recorded is None or self._scribe.mark_ahead(queue, run.sequences[count - 1])
             if marked and self._sending.takes_run(consumer, run, count):
                 return self._sending.hand_run(queue, consumer, backlog.take_run(count))
-        taken = backlog.take(limit)
+        taken = backlog.take(min(limit, SHARE_MAX))
         if queue.delayed:
             taken = _before_barrier(queue, taken)
         messages = self._usable(queue, consumer, taken)

@@ -176,9 +176,9 @@ def test_a_turn_hands_out_so_many_and_queues_take_turns(monkeypatch: pytest.Monk
 
 @pytest.mark.pure
 @pytest.mark.parametrize(
-    ("body_bytes", "consumers", "most"), [(10, 1, 200), (2_000, 1, dispatch.SHARE_MAX), (10, 2, dispatch.SHARE_MAX)]
+    ("body_bytes", "consumers", "most"), [(10, 1, 200), (10, 2, 100), (2_500, 1, 104), (20_000, 1, dispatch.SHARE_MAX)]
 )
-def test_one_who_waits_alone_is_handed_more_small_messages_together(
+def test_a_share_of_what_came_together_is_bounded_by_its_bytes(
     monkeypatch: pytest.MonkeyPatch, body_bytes: int, consumers: int, most: int
 ) -> None:
     handed: list[int] = []
