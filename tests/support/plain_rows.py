@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 
 from acquit.spark import columns
-from acquit.spark.plain import Mask
-from acquit.spark.spool.drain import Identified
-
-Identify = Callable[[list[bytes], bytes], tuple[Mask, Identified]]
+from acquit.spark.plain import Lot
 
 
 @contextlib.contextmanager
 def nothing_is_plain() -> Iterator[None]:
-    """No message is plain, whatever it looks like."""
+    """No message is plain, nor the first sections of any, whatever it looks like."""
+    read_lot = columns.read_lot
 
-    def long_way(identify: Identify) -> Identify:
-        def identified(payloads: list[bytes], key: bytes) -> tuple[Mask, Identified]:
-            plain, found = identify(payloads, key)
-            return np.zeros_like(plain), found
+    def long_way(payloads: Sequence[bytes], *, ours: bool) -> Lot:
+        lot = read_lot(payloads, ours=ours)
+        return replace(lot, plain=np.zeros_like(lot.plain), numbered=np.zeros_like(lot.numbered))
 
-        return identified
-
-    with (
-        mock.patch.object(columns, "identify_posted", long_way(columns.identify_posted)),
-        mock.patch.object(columns, "identify_named", long_way(columns.identify_named)),
-    ):
+    with mock.patch.object(columns, "read_lot", long_way):
         yield

@@ -16,15 +16,16 @@ something else.
 
 **Identity** is found without parsing the rest, so that a message with a damaged body is still recognised.
 
-Most messages go the short way (`spark.plain`), all others the long one (`spark.parsing`).
+Most messages go the short way (`spark.plain`), all others the long one (`spark.parsing`). The lots that are read for
+the identities are kept for the rows: the bytes are joined and looked at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress
-from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final, NamedTuple, Self, TypeAlias, cast
 from uuid import UUID
 
 import numpy as np
@@ -47,8 +48,8 @@ from acquit.spark.parsing import (
     read_message,
     try_to,
 )
-from acquit.spark.plain import Mask, identify_named, identify_posted, read_lot
-from acquit.spark.spool.drain import Identified, Rows
+from acquit.spark.plain import Lot, Mask, Places, read_lot
+from acquit.spark.spool.drain import Identified, KeptMessages, Rows
 from acquit.spark.spool.identities import Content
 
 _TEXT: Final = pa.string()
@@ -139,6 +140,9 @@ _FILE_SCHEMA: Final = pa.schema(
 )
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 16 * 1024 * 1024
+_FEW_ROWS: Final = 1_024
+"""Fewer messages than that, as come from a queue that is nearly empty, are read once more with those around them: what
+a lot costs, whatever its size, would be more."""
 
 
 def _sequence_key(broker_id: UUID) -> bytes:
@@ -152,7 +156,6 @@ _ID_MAPS: Final = {
     "message-annotations": s.MESSAGE_ANNOTATIONS,
 }
 
-T = TypeVar("T")
 IdentityFinder: TypeAlias = Callable[[Sections], object]
 
 assert ParsedRow._fields == tuple(_FILE_SCHEMA.names)
@@ -169,6 +172,36 @@ def identity_finder(field: str) -> IdentityFinder:
         rank = _ID_MAPS[section]
         return lambda sections: map_value(sections.section(rank), key)
     raise ValueError("message-id, correlation-id, application-properties.NAME or message-annotations.NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenMessages:
+    """The `KeptMessages` of the source: some of a lot."""
+
+    lot: Lot
+    chosen: Places
+    """Rows in the lot, which ascend."""
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def take(self, rows: Places) -> Self:
+        """See `KeptMessages`."""
+        return replace(self, chosen=self.chosen[rows])
+
+    def payload(self, row: int) -> bytes:
+        """Return the bytes of one message."""
+        return self.lot.payload(self.chosen[row])
+
+    def payloads(self) -> list[bytes]:
+        """Return the bytes of each."""
+        return [self.lot.payload(row) for row in self.chosen.tolist()]
+
+    def plain(self) -> tuple[Mask, Lot]:
+        """Return which of them are plain, and the lot of these."""
+        plain = self.lot.plain[self.chosen]
+        rows = self.chosen[plain]
+        return plain, self.lot if len(rows) == len(self.lot.plain) else self.lot.take(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,21 +222,10 @@ class MessageColumns:
         said so, is believed less: two deliveries on one unbroken link are two messages. Fields identify within
         one queue: the copies of a topic's message in two subscriptions are two messages. Never raises.
         """
-        if self.identity_field is not None:
-            return Identified.of(self._identify(payload, broker_id) for payload in payloads)
-        parts = []
-        for chunk in _chunks(payloads):
-            if broker_id is None:
-                plain, part = identify_named(chunk, self._field_prefix("message-id"))
-            else:
-                plain, part = identify_posted(chunk, _sequence_key(broker_id))
-            for row in np.flatnonzero(~plain).tolist():
-                for column, value in zip(part, self._identify(chunk[row], broker_id), strict=True):
-                    cast("list[object]", column)[row] = value
-            parts.append(part)
+        parts = [self._identify_lot(chunk, broker_id) for chunk in _chunks(payloads)]
         return parts[0] if len(parts) == 1 else Identified.join(parts)
 
-    def rows(self, messages: Sequence[object], broker_id: UUID | None) -> Rows:
+    def rows(self, messages: Sequence[KeptMessages], broker_id: UUID | None) -> Rows:
         """Rows in the form of a data file; `select` makes the source's columns of them. Never raises."""
         corrupt: dict[int, str] = {}
         batches = []
@@ -213,10 +235,10 @@ class MessageColumns:
             _QUEUE_KEY: self.address.encode(),
         }
         start = 0
-        for chunk in _chunks(messages):
-            batch = self._batch(chunk, broker_id, start, corrupt)
+        for chosen in _together([cast("ChosenMessages", some) for some in messages], broker_id):
+            batch = self._batch(chosen, broker_id, start, corrupt)
             batches.append(batch.replace_schema_metadata(metadata))
-            start += len(chunk)
+            start += len(chosen)
         if self.decoder is not None:
             batches = _decode(batches, self.decoder, corrupt)
         return Rows(batches, corrupt)
@@ -239,16 +261,43 @@ class MessageColumns:
                 identified = self.identify([whole_message(row) for row in kept], broker)
                 yield from self.select(self.rows(identified.messages, broker).batches, schema)
 
-    def bare(self, message: object, broker_id: UUID | None) -> bytes:
-        """Return the bare message, and with it what is behind it where that is damaged."""
-        if isinstance(message, bytes):
-            message = read_message(message, broker_id)
-        assert isinstance(message, ReadMessage)
-        return message.payload[message.sections.bounds[s.PROPERTIES] : _content_end(message)]
+    def bare(self, messages: Sequence[KeptMessages], broker_id: UUID | None) -> list[bytes]:
+        """Return the bare messages, and with each what is behind it where that is damaged."""
+        found = []
+        for chosen in messages:
+            for payload in cast("ChosenMessages", chosen).payloads():
+                message = read_message(payload, broker_id)
+                found.append(payload[message.sections.bounds[s.PROPERTIES] : _content_end(message)])
+        return found
 
-    def _identify(
-        self, payload: bytes, broker_id: UUID | None
-    ) -> tuple[bytes | None, bool, Content, int | None, object]:
+    def _identify_lot(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Identified:
+        """Return the identities of messages that are read together."""
+        lot, count = read_lot(payloads, ours=broker_id is not None), len(payloads)
+        keys: list[bytes | None] = [None] * count
+        contents: list[Content] = [b""] * count
+        sequences: list[int | None] = [None] * count
+        known = np.zeros(count, np.bool_)
+        if self.identity_field is None and broker_id is None:
+            prefix = self._field_prefix("message-id")
+            rows, names = lot.names()
+            for row, name in zip(rows.tolist(), names, strict=True):
+                keys[row] = prefix + name
+            known = lot.plain & lot.nameless
+            known[rows] = True
+            contents = [*lot.bare()]
+        elif self.identity_field is None and broker_id is not None:
+            known = lot.numbered
+            found, times = lot.postings()
+            prefix = _sequence_key(broker_id)
+            octets = found.astype(">i8").tobytes()
+            keys = [prefix + octets[at : at + 8] for at in range(0, len(octets), 8)]
+            contents, sequences = times.tolist(), found.tolist()
+        posting = [broker_id is not None and self.identity_field is None] * count
+        for row in np.flatnonzero(~known).tolist():
+            keys[row], posting[row], contents[row], sequences[row] = self._identify(payloads[row], broker_id)
+        return Identified(keys, posting, contents, sequences, [ChosenMessages(lot, np.arange(count))])
+
+    def _identify(self, payload: bytes, broker_id: UUID | None) -> tuple[bytes | None, bool, Content, int | None]:
         """The columns of `Identified`, of one message, the long way."""
         message = read_message(payload, broker_id)
         sections, sequence = message.sections, message.sequence
@@ -256,16 +305,16 @@ class MessageColumns:
         if self.identity_field is not None:
             key = self._field_key(self.identity_field, sections)
             if key is not None:
-                return key, True, payload[sections.bounds[s.BODY] : end], sequence, message
+                return key, True, payload[sections.bounds[s.BODY] : end], sequence
         bare = payload[sections.bounds[s.PROPERTIES] : end]
         if broker_id is not None and sequence is not None:
             posted_ms = try_to(lambda: posting_time(sections))
             content: Content = bare if posted_ms is None else posted_ms
-            return _sequence_key(broker_id) + sequence.to_bytes(8, "big"), True, content, sequence, message
-        return self._field_key("message-id", sections), False, bare, sequence, message
+            return _sequence_key(broker_id) + sequence.to_bytes(8, "big"), True, content, sequence
+        return self._field_key("message-id", sections), False, bare, sequence
 
     def _batch(
-        self, messages: Sequence[object], broker_id: UUID | None, start: int, corrupt: dict[int, str]
+        self, messages: ChosenMessages, broker_id: UUID | None, start: int, corrupt: dict[int, str]
     ) -> pa.RecordBatch:
         """The rows of messages, of which the first is number `start`; what cannot be parsed is added to `corrupt`."""
         alike, batch = self._rows_alike(messages, broker_id)
@@ -273,10 +322,7 @@ class MessageColumns:
             return batch
         rows = []
         for number in np.flatnonzero(~alike).tolist():
-            message = messages[number]
-            if type(message) is bytes:  # its pattern is of no use: each says for itself what it is
-                message = read_message(message, broker_id)
-            assert isinstance(message, ReadMessage)
+            message = read_message(messages.payload(number), broker_id)
             row = self._try_parse(message, broker_id)
             if not isinstance(row, ParsedRow):
                 corrupt[start + number] = row
@@ -287,15 +333,9 @@ class MessageColumns:
         order = np.argsort(np.concatenate((np.flatnonzero(alike), np.flatnonzero(~alike))))
         return pa.concat_batches([batch, others]).take(pa.array(order))
 
-    def _rows_alike(self, messages: Sequence[object], broker_id: UUID | None) -> tuple[Mask, pa.RecordBatch]:
+    def _rows_alike(self, messages: ChosenMessages, broker_id: UUID | None) -> tuple[Mask, pa.RecordBatch]:
         """Return which messages are plain (`spark.plain`) and of a pattern that can be used, and their rows."""
-        ours = broker_id is not None
-        alike = np.array([type(message) is bytes for message in messages], np.bool_)
-        chosen = [message for message in messages if type(message) is bytes]
-        lot = read_lot(chosen, ours=ours)
-        if not lot.plain.all():  # only their first sections were looked at before
-            alike[alike] = lot.plain
-            lot = read_lot([*compress(chosen, lot.plain.tolist())], ours=ours)
+        alike, lot = messages.plain()
         numbers, examples = lot.patterns()
         read: list[ParsedRow] = []
         usable = np.zeros(len(examples), np.bool_)
@@ -404,13 +444,24 @@ def whole_message(row: Mapping[str, bytes | None]) -> bytes:
     return head if tail is None else head + (body or b"") + tail
 
 
-def _chunks(messages: Sequence[T]) -> Iterator[Sequence[T]]:
+def _chunks(payloads: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Few enough messages and bytes in each that 32-bit offsets hold and a reader's memory is bounded."""
-    sizes = [len(message.payload if isinstance(message, ReadMessage) else message) for message in messages]  # type: ignore[arg-type]
-    bytes_until = np.cumsum([0, *sizes], dtype=np.int64)
+    bytes_until = np.cumsum([0, *map(len, payloads)], dtype=np.int64)
     start = 0
-    while start < len(messages):
+    while start < len(payloads):
         full = int(np.searchsorted(bytes_until, bytes_until[start] + _BATCH_BYTES))
-        end = max(start + 1, min(start + _BATCH_ROWS, full, len(messages)))
-        yield messages[start:end]
+        end = max(start + 1, min(start + _BATCH_ROWS, full, len(payloads)))
+        yield payloads[start:end]
         start = end
+
+
+def _together(messages: Sequence[ChosenMessages], broker_id: UUID | None) -> Iterator[ChosenMessages]:
+    """Yield these messages, those together that are few."""
+    for few, group in groupby(messages, lambda chosen: len(chosen) < _FEW_ROWS):
+        some = list(group)
+        if few and len(some) > 1:
+            payloads = [payload for chosen in some for payload in chosen.payloads()]
+            for chunk in _chunks(payloads):
+                yield ChosenMessages(read_lot(chunk, ours=broker_id is not None), np.arange(len(chunk)))
+        else:
+            yield from some

@@ -45,8 +45,8 @@ _UP_TO: Final = f"m.{SEQUENCE} <= {{}}"
 
 _QUIET_S: Final = 0.02
 """Seconds without a message until the broker is asked whether there is more: one round trip."""
-_LOT_ROWS: Final = 2_048
-_LOT_BYTES: Final = 4 << 20
+_LOT_ROWS: Final = 8_192
+_LOT_BYTES: Final = 8 << 20
 """Bytes, or `_LOT_ROWS`, to collect before messages are handed on, unless none comes: many are understood at once."""
 _PREFETCH_BYTES_MAX: Final = (1 << 31) - 1
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))

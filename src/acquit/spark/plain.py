@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -56,7 +56,6 @@ from acquit.protocol.sections import (
 )
 from acquit.protocol.sections import UUID as UUID_CONSTRUCTOR
 from acquit.spark.parsing import TIME_MAX_MS, TIME_MIN_MS
-from acquit.spark.spool.drain import Identified
 
 Places: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -104,8 +103,6 @@ _PROPERTIES_MAX: Final = PropertyIndex.REPLY_TO_GROUP_ID + 1
 _ENTRIES_MAX: Final = 32
 """Entries of a map that are looked at one by one. One with more is no annotations of a plain message; as
 application-properties it belongs to the pattern."""
-_HEAD_BYTES: Final = 2 * (5 + 255)
-"""Bytes of a header and of the message annotations of a plain message, at most: each with a size of one byte."""
 _PADDING: Final = bytes(128)
 """Bytes behind the last message, so that what is gathered from its end on is there."""
 
@@ -146,6 +143,10 @@ class Varying:
     """Offset of the content."""
     end: Places
 
+    def take(self, rows: Places) -> Varying:
+        """Return the part of these messages."""
+        return Varying(self.there[rows], self.at[rows], self.start[rows], self.end[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Lot:
@@ -155,7 +156,10 @@ class Lot:
     starts: Places
     ends: Places
     plain: Mask
-    """Mask of the plain messages. What follows holds for these alone."""
+    """Mask of the plain messages. What follows holds for these alone, if it does not say otherwise."""
+    numbered: Mask
+    """Mask of those that an acquit broker has numbered and of which the first sections are as a plain message has them,
+    whatever follows these: sequence and time of posting are known of all of them."""
     bare_at: Places
     """Offset of the bare message, which begins with its properties."""
     nameless: Mask
@@ -169,6 +173,23 @@ class Lot:
     entries_end: Places
     _all: list[Varying] = field(repr=False)
     """All parts, as they follow each other. The last is the body."""
+
+    def take(self, rows: Places) -> Lot:
+        """Return these messages, which ascend, over the same bytes."""
+        return replace(
+            self,
+            starts=self.starts[rows],
+            ends=self.ends[rows],
+            plain=self.plain[rows],
+            numbered=self.numbered[rows],
+            bare_at=self.bare_at[rows],
+            nameless=self.nameless[rows],
+            parts={name: part.take(rows) for name, part in self.parts.items()},
+            entries=[part.take(rows) for part in self.entries],
+            entries_at=self.entries_at[rows],
+            entries_end=self.entries_end[rows],
+            _all=[part.take(rows) for part in self._all],
+        )
 
     def slices(self, starts: Places, ends: Places) -> pa.BinaryArray:
         """The bytes between, one for each; the places ascend."""
@@ -191,6 +212,23 @@ class Lot:
     def bare(self) -> list[bytes]:
         """Return the bare messages."""
         return [self.data[start:end] for start, end in zip(self.bare_at.tolist(), self.ends.tolist(), strict=True)]
+
+    def postings(self) -> tuple[Places, Places]:
+        """Return the sequence and the time of posting of each numbered message, in milliseconds. Of others they make no
+        sense."""
+        words: _Words = np.ndarray((len(self.data) - 7,), ">u8", self.data, 0, (1,))
+        sequences, times = (words[self.parts[name].start].astype(np.int64) for name in ("sequence", "posted_at"))
+        return sequences, times
+
+    def names(self) -> tuple[Places, list[bytes]]:
+        """Return which plain messages have a message-id that is encoded as we would, and how it is encoded."""
+        named = self.parts.get("message_id")
+        if named is None:
+            return np.zeros(0, np.int64), []
+        rows = np.flatnonzero(self.plain & named.there)
+        # Encoded as they stand there, if that is the shortest form. It is, but for texts with a size of four bytes.
+        rows = rows[self.constructors(named, rows) != STRING32]
+        return rows, self.encoded(named, rows).to_pylist()
 
     def encoded(self, part: Varying, rows: Places) -> pa.BinaryArray:
         """The part in these messages, which have it and ascend, from its constructor on."""
@@ -347,6 +385,14 @@ class _Reader:
         self.plain &= own_at <= end
         return end
 
+    def numbered(self, at: Places, ends: Places) -> Mask:
+        """Return which messages have all annotations, from these places on, before they end, and a sequence that is
+        one. The others are not plain."""
+        sequences = self.numbers[self.parts["sequence"].start].astype(np.int64)
+        # Whatever follows may be missing, and then nothing else would show what is cut short.
+        self.plain &= (sequences > 0) & (at + 5 + self.octet(at + 4) <= ends)
+        return self.plain.copy()
+
     def properties(self, at: Places) -> Places:
         """Read the properties."""
         described = self.begins(at, _PROPERTIES)
@@ -458,10 +504,11 @@ def read_lot(payloads: Sequence[bytes], *, ours: bool = True) -> Lot:
     starts = np.concatenate(([0], ends[:-1])) if len(payloads) else ends
     headers_end = read.header(starts)
     bare_at = read.own_annotations(headers_end) if ours else read.annotations(headers_end)
+    numbered = read.numbered(headers_end, ends) if ours else np.zeros(len(payloads), np.bool_)
     entries_end = read.application_properties(read.properties(bare_at))
     read.plain &= read.body(entries_end) == ends
     parts = read.parts, read.entries, read.entries_at, entries_end, read.every
-    lot = Lot(read.data, starts, ends, read.plain, bare_at, read.nameless, *parts)
+    lot = Lot(read.data, starts, ends, read.plain, numbered, bare_at, read.nameless, *parts)
     _check_values(lot)
     return lot
 
@@ -469,8 +516,6 @@ def read_lot(payloads: Sequence[bytes], *, ours: bool = True) -> Lot:
 def _check_values(lot: Lot) -> None:
     """Take from the plain messages those with values that no column holds, or that are not what they claim to be."""
     plain = lot.plain
-    if "sequence" in lot.parts:
-        plain &= lot.numbers(lot.parts["sequence"], np.arange(len(plain))) > 0
     for column in ("posted_at", "created_at"):
         part = lot.parts.get(column)
         if part is not None:
@@ -496,39 +541,3 @@ def _are_texts(values: pa.BinaryArray) -> Mask:
             values[row].as_py().decode()
             texts[row] = True
     return texts
-
-
-def identify_posted(payloads: Sequence[bytes], sequence_key: bytes) -> tuple[Mask, Identified]:
-    """Return which messages of an acquit broker have their first sections in the form of a plain one, whatever follows
-    these, and their identities, by its sequence; those of other messages are not true."""
-    heads = [payload[:_HEAD_BYTES] for payload in payloads]
-    read = _Reader(heads)
-    ends = np.cumsum(np.fromiter(map(len, heads), np.int64, len(heads)))
-    starts = np.concatenate(([0], ends[:-1])) if heads else ends
-    at = read.header(starts)
-    read.own_annotations(at)
-    sequence, posted_at = read.parts["sequence"], read.parts["posted_at"]
-    read.plain &= at + 5 + read.octet(at + 4) <= ends  # no body follows that would show what is cut short
-    sequences, times = (read.numbers[part.start].astype(np.int64) for part in (sequence, posted_at))
-    read.plain &= sequences > 0
-    sequence_at = (sequence.start - starts).tolist()
-    keys = [sequence_key + payload[at : at + 8] for payload, at in zip(payloads, sequence_at, strict=True)]
-    named = [True] * len(payloads)
-    return read.plain, Identified([*keys], named, times.tolist(), sequences.tolist(), [*payloads])
-
-
-def identify_named(payloads: Sequence[bytes], id_key: bytes) -> tuple[Mask, Identified]:
-    """Return the same of messages of any broker, by their message-ids."""
-    lot = read_lot(payloads, ours=False)
-    keys: list[bytes | None] = [None] * len(payloads)
-    named = lot.parts.get("message_id")
-    if named is not None:
-        rows = np.flatnonzero(lot.plain & named.there)
-        # Encoded as they stand there, if that is the shortest form. It is, but for texts with a size of four bytes.
-        rows = rows[lot.constructors(named, rows) != STRING32]
-        known = lot.encoded(named, rows).to_pylist()
-        for row, encoded in zip(rows.tolist(), known, strict=True):
-            keys[row] = id_key + encoded
-        lot.plain[np.setdiff1d(np.flatnonzero(~lot.nameless), rows, assume_unique=True)] = False
-    posting = [False] * len(payloads)
-    return lot.plain, Identified([*keys], posting, [*lot.bare()], [None] * len(payloads), [*payloads])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import struct
 import uuid
+from typing import cast
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +20,10 @@ from acquit.protocol.extensions import ACQUIRED_COUNT
 from acquit.protocol.message import AmqpValue, Message
 from acquit.protocol.sections import scan_sections
 from acquit.spark import columns
-from acquit.spark.columns import MessageColumns
+from acquit.spark.columns import ChosenMessages, MessageColumns
 from acquit.spark.exact import read_exact
 from acquit.spark.plain import read_lot
+from acquit.spark.spool.drain import KeptMessages, Rows, take_messages
 from tests.support.plain_rows import nothing_is_plain
 
 BROKER = uuid.UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
@@ -32,7 +35,7 @@ def made(payloads: list[bytes], *, short: bool, field: str | None = None, ours: 
     broker = BROKER if ours else None
     with contextlib.nullcontext() if short else nothing_is_plain():
         identified = reader.identify(payloads, broker)
-        assert short or bytes not in map(type, identified.messages)
+        assert short or not any(cast("ChosenMessages", some).plain()[0].any() for some in identified.messages)
         rows = reader.rows(identified.messages, broker)
     return identified[:4], pa.Table.from_batches(rows.batches) if rows.batches else None, rows.corrupt
 
@@ -484,8 +487,10 @@ def test_first_sections_with_another_octet_are_known_as_the_long_way_knows_them(
 def test_an_identity_takes_no_reading_of_what_follows() -> None:
     payloads = [SIMPLE, SIMPLE[:-1], SIMPLE + b"x", handed_out(Message(AmqpValue([1, 2])), 8, 9)]
     found = MessageColumns("queue").identify(payloads, BROKER)
-    assert found.messages == payloads
-    assert read_lot(payloads).plain.tolist() == [True, False, False, False]
+    (messages,) = found.messages
+    assert isinstance(messages, ChosenMessages)
+    assert messages.lot.numbered.all() and messages.payloads() == payloads
+    assert messages.lot.plain.tolist() == [True, False, False, False]
     assert_the_same(payloads)
 
 
@@ -578,3 +583,48 @@ def test_a_value_that_reads_like_our_sequence_is_none() -> None:
     payload = b"\x00\x53\x72\xc1" + bytes((len(entries) + 1, 6)) + entries
     assert_the_same_identities([SIMPLE, payload, SIMPLE])
     assert_the_same([SIMPLE, payload, SIMPLE])
+
+
+def table(rows: Rows) -> pa.Table | None:
+    return pa.Table.from_batches(rows.batches) if rows.batches else None
+
+
+@given(st.lists(_payloads, max_size=8), st.data())
+def test_rows_of_some_are_those_of_them_alone(payloads: list[bytes], data: st.DataObject) -> None:
+    """Whatever was identified together, and is not plain among them."""
+    for ours in (BROKER, None):
+        reader, kept = MessageColumns("queue"), list[KeptMessages]()
+        chunk = data.draw(st.integers(1, 8))
+        for start in range(0, len(payloads), chunk):
+            kept += reader.identify(payloads[start : start + chunk], ours).messages
+        numbers = data.draw(st.sets(st.sampled_from(range(len(payloads))))) if payloads else set()
+        chosen = take_messages(kept, np.array(sorted(numbers), np.int64))
+        assert sum(map(len, chosen)) == len(numbers)
+        alone = [payloads[number] for number in sorted(numbers)]
+        with mock.patch.object(columns, "_FEW_ROWS", data.draw(st.sampled_from([0, 1_024]))):
+            found = reader.rows(chosen, ours)
+        wanted = reader.rows(reader.identify(alone, ours).messages, ours)
+        assert (table(found), found.corrupt) == (table(wanted), wanted.corrupt)
+        again = reader.identify(alone, ours).messages
+        assert reader.bare(chosen, ours) == reader.bare(again, ours)
+
+
+def test_what_was_read_together_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for lots of few messages, which make one batch in place of many."""
+    payloads = [handed_out(Message(b"b", message_id=f"id-{n}"), 1 + n, n) for n in range(20)]
+    reader, kept = MessageColumns("queue"), list[KeptMessages]()
+    for start, end in ((0, 2), (2, 5), (5, 15), (15, 16), (16, 20)):
+        kept += reader.identify(payloads[start:end], BROKER).messages
+    read = []
+    read_again = columns.read_lot
+    monkeypatch.setattr(
+        columns, "read_lot", lambda payloads, **given: [read.append(len(payloads)), read_again(payloads, **given)][1]
+    )
+    monkeypatch.setattr(columns, "_FEW_ROWS", 5)
+    rows = reader.rows(kept, BROKER)
+    assert read == [5, 5]
+    assert [batch.num_rows for batch in rows.batches] == [5, 10, 5]
+    assert rows.batches[1]["sequence"].to_pylist() == [*range(6, 16)]
+    assert reader.rows(kept[2:3], BROKER).batches == rows.batches[1:2]
+    monkeypatch.setattr(columns, "_BATCH_ROWS", 3)
+    assert [batch.num_rows for batch in reader.rows(kept, BROKER).batches] == [3, 2, 10, 3, 2]

@@ -33,7 +33,14 @@ import pyarrow as pa
 
 from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
 from acquit.spark.spool.data import decode_batches, encode_batches, spans, without
-from acquit.spark.spool.drain import Drain, DrainedDelivery, Identified, MessageReader
+from acquit.spark.spool.drain import (
+    Drain,
+    DrainedDelivery,
+    Identified,
+    KeptMessages,
+    MessageReader,
+    take_messages,
+)
 from acquit.spark.spool.entries import LogTotals, Publication
 from acquit.spark.spool.identities import U8, UNKNOWN, Identities, Mask, Outcome, join
 from acquit.spark.spool.log import Log, LogState
@@ -156,7 +163,7 @@ class _Drained:
 
     def __init__(self) -> None:
         self.received: list[DrainedDelivery] = []
-        self.messages: list[object] = []
+        self.messages: list[KeptMessages] = []
         self.named: list[bool] = []
         """True for each message that has an identity."""
         self.names_posting: list[bool] = []
@@ -264,13 +271,13 @@ class _PartAttempt:
         rows = np.flatnonzero(self._conflict & np.array(self._drained.timed, np.bool_))
         if len(rows):
             keys = [key for row in rows.tolist() if (key := self._drained.keys[row]) is not None]
-            bare = [self._reader.bare(self._drained.messages[row], self._broker_id) for row in rows.tolist()]
+            bare = self._reader.bare(take_messages(self._drained.messages, rows), self._broker_id)
             self._recorded[rows], self._conflict[rows] = state.outcomes(Identities.of(keys, bare))
 
     def make_rows(self, store: SpoolStore) -> None:
         """Rows of the new messages, in a data file of our own."""
         rows = np.flatnonzero(~self._again())
-        made = self._reader.rows([self._drained.messages[row] for row in rows.tolist()], self._broker_id)
+        made = self._reader.rows(take_messages(self._drained.messages, rows), self._broker_id)
         corrupt = rows[sorted(made.corrupt)]
         if len(corrupt) and self._part.poison is Poison.FAIL:
             raise MessageUnusable(

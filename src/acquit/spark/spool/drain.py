@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from acquit.spark.spool.identities import Content, Outcome
 
@@ -47,6 +49,15 @@ class Drain(Protocol):
         """Give back what is unsettled and let the link go. Never raises; may be called again."""
 
 
+class KeptMessages(Protocol):
+    """Some messages that were identified together, in the form in which their reader keeps them."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """Return these of them; the rows ascend."""
+
+
 class Identified(NamedTuple):
     """Identities of messages, before anything is made of these. Each column is over the messages."""
 
@@ -61,23 +72,17 @@ class Identified(NamedTuple):
     numbered it; else the bare message (3.2), or the body alone where the identity is by a field that the user names."""
     sequences: list[int | None]
     """The broker's, where `broker_id` is known."""
-    messages: list[object]
-    """Form in which the reader keeps each message until rows are made."""
-
-    @classmethod
-    def of(cls, each: Iterable[tuple[bytes | None, bool, Content, int | None, object]]) -> Identified:
-        """Return the columns of these messages."""
-        columns = [list(column) for column in zip(*each, strict=True)]
-        return cls(*columns) if columns else cls([], [], [], [], [])
+    messages: list[KeptMessages]
+    """The messages until rows are made: no column, but one piece after the other."""
 
     def take(self, rows: Sequence[int]) -> Identified:
-        """Return the columns of these messages."""
+        """Return the columns of these messages, which ascend."""
         return Identified(
             [self.keys[row] for row in rows],
             [self.names_posting[row] for row in rows],
             [self.contents[row] for row in rows],
             [self.sequences[row] for row in rows],
-            [self.messages[row] for row in rows],
+            take_messages(self.messages, np.array(rows, np.int64)),
         )
 
     @classmethod
@@ -102,9 +107,24 @@ class MessageReader(Protocol):
     def identify(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Identified:
         """Never raises, whatever the bytes are."""
 
-    def rows(self, messages: Sequence[object], broker_id: UUID | None) -> Rows:
+    def rows(self, messages: Sequence[KeptMessages], broker_id: UUID | None) -> Rows:
         """Return the rows of messages that `identify` gave. Never raises."""
 
-    def bare(self, message: object, broker_id: UUID | None) -> bytes:
-        """Return the bare message of one that `identify` gave: the content of every message in the first format of
+    def bare(self, messages: Sequence[KeptMessages], broker_id: UUID | None) -> list[bytes]:
+        """Return the bare message of each that `identify` gave: the content of every message in the first format of
         the log. Never raises."""
+
+
+def take_messages(messages: Sequence[KeptMessages], rows: NDArray[np.int64]) -> list[KeptMessages]:
+    """Return these messages, which ascend, of all pieces."""
+    found = []
+    start = 0
+    for piece in messages:
+        end = start + len(piece)
+        low, high = np.searchsorted(rows, (start, end)).tolist()
+        if high - low == len(piece):
+            found.append(piece)
+        elif low < high:
+            found.append(piece.take(rows[low:high] - start))
+        start = end
+    return found
