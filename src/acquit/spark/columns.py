@@ -50,7 +50,8 @@ from acquit.spark.parsing import (
 )
 from acquit.spark.plain import Lot, Mask, Places, read_lot
 from acquit.spark.spool.drain import Identified, KeptMessages, Rows
-from acquit.spark.spool.identities import Content
+from acquit.spark.spool.entries import FIRST_FORMAT
+from acquit.spark.spool.identities import Content, Identities
 
 _TEXT: Final = pa.string()
 _TIME: Final = pa.timestamp("us", "UTC")
@@ -145,9 +146,21 @@ _FEW_ROWS: Final = 1_024
 a lot costs, whatever its size, would be more."""
 
 
-def _sequence_key(broker_id: UUID) -> bytes:
-    """Return the first bytes of a posting's identity; the sequence follows them, in eight bytes."""
-    return b"s" + broker_id.bytes
+class _Identity(NamedTuple):
+    """Identity of one message, as the long way finds it."""
+
+    key: bytes | None
+    """Unambiguous over all kinds of identity; None if it has none."""
+    content: Content
+    names_posting: bool
+    sequence: int | None
+    by_sequence: bool
+    """True if it is the sequence that identifies the message."""
+
+
+def _sequence_key(broker_id: UUID, sequence: int) -> bytes:
+    """Return a posting's identity as bytes."""
+    return b"s" + broker_id.bytes + sequence.to_bytes(8, "big")
 
 
 _ID_FIELDS: Final = {"message-id": PropertyIndex.MESSAGE_ID, "correlation-id": PropertyIndex.CORRELATION_ID}
@@ -261,57 +274,85 @@ class MessageColumns:
                 identified = self.identify([whole_message(row) for row in kept], broker)
                 yield from self.select(self.rows(identified.messages, broker).batches, schema)
 
-    def bare(self, messages: Sequence[KeptMessages], broker_id: UUID | None) -> list[bytes]:
-        """Return the bare messages, and with each what is behind it where that is damaged."""
-        found = []
-        for chosen in messages:
-            for payload in cast("ChosenMessages", chosen).payloads():
-                message = read_message(payload, broker_id)
-                found.append(payload[message.sections.bounds[s.PROPERTIES] : _content_end(message)])
-        return found
+    def earlier(self, messages: Sequence[KeptMessages], broker_id: UUID | None, log_format: int) -> Identities:
+        """Return the fingerprints that messages of `identify`, all with an identity, had in an earlier format of the
+        log: digests of their keys and contents, of which one was the time of a posting; before that, a bare message."""
+        keys: list[bytes] = []
+        contents: list[Content] = []
+        for some in messages:
+            chosen = cast("ChosenMessages", some)
+            sequences, times = chosen.lot.postings() if broker_id is not None else (chosen.chosen, chosen.chosen)
+            posted = self._by_posting(chosen.lot, broker_id)
+            for row in chosen.chosen.tolist():
+                if broker_id is not None and posted[row]:
+                    key: bytes | None = _sequence_key(broker_id, int(sequences[row]))
+                    content: Content = int(times[row])
+                else:
+                    key, content, *_ = self._identify(chosen.lot.payload(row), broker_id)
+                if log_format == FIRST_FORMAT and isinstance(content, int):
+                    content = _bare(read_message(chosen.lot.payload(row), broker_id))
+                assert key is not None
+                keys.append(key)
+                contents.append(content)
+        return Identities.of(keys, contents)
+
+    def _by_posting(self, lot: Lot, broker_id: UUID | None) -> Mask:
+        """Return which messages a lot tells the identity of, by sequence and time."""
+        if broker_id is None or self.identity_field is not None:
+            return np.zeros_like(lot.numbered)
+        return lot.numbered
 
     def _identify_lot(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Identified:
         """Return the identities of messages that are read together."""
         lot, count = read_lot(payloads, ours=broker_id is not None), len(payloads)
-        keys: list[bytes | None] = [None] * count
-        contents: list[Content] = [b""] * count
-        sequences: list[int | None] = [None] * count
-        known = np.zeros(count, np.bool_)
-        if self.identity_field is None and broker_id is None:
-            prefix = self._field_prefix("message-id")
-            rows, names = lot.names()
-            for row, name in zip(rows.tolist(), names, strict=True):
-                keys[row] = prefix + name
+        known = self._by_posting(lot, broker_id)
+        named, names_posting, by_sequence = known.copy(), known.copy(), known.copy()
+        sequences, times = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        if broker_id is not None:
+            sequences, times = (np.where(known, column, 0) for column in lot.postings())
+        digested: dict[int, tuple[bytes, Content]] = {}
+        if broker_id is None and self.identity_field is None:
+            digested = self._identify_names(lot)
             known = lot.plain & lot.nameless
-            known[rows] = True
-            contents = [*lot.bare()]
-        elif self.identity_field is None and broker_id is not None:
-            known = lot.numbered
-            found, times = lot.postings()
-            prefix = _sequence_key(broker_id)
-            octets = found.astype(">i8").tobytes()
-            keys = [prefix + octets[at : at + 8] for at in range(0, len(octets), 8)]
-            contents, sequences = times.tolist(), found.tolist()
-        posting = [broker_id is not None and self.identity_field is None] * count
+            known[list(digested)] = True
         for row in np.flatnonzero(~known).tolist():
-            keys[row], posting[row], contents[row], sequences[row] = self._identify(payloads[row], broker_id)
-        return Identified(keys, posting, contents, sequences, [ChosenMessages(lot, np.arange(count))])
+            found = self._identify(payloads[row], broker_id)
+            names_posting[row], by_sequence[row] = found.names_posting, found.by_sequence
+            sequences[row] = found.sequence or 0
+            if isinstance(found.content, int):
+                times[row], named[row] = found.content, True
+            elif found.key is not None:
+                digested[row] = found.key, found.content
+        identities = Identities.of_postings(broker_id or UUID(int=0), sequences, times)
+        if digested:
+            rows = np.array([*digested], np.int64)
+            named[rows] = True
+            others = Identities.of(*zip(*digested.values(), strict=True))
+            # The sequence of a posting without a time is the same identity as with one.
+            identity = np.where(by_sequence[rows], identities.identity[rows], others.identity)
+            identities = identities.put(rows, replace(others, identity=identity))
+        return Identified(identities, named, names_posting, sequences, [ChosenMessages(lot, np.arange(count))])
 
-    def _identify(self, payload: bytes, broker_id: UUID | None) -> tuple[bytes | None, bool, Content, int | None]:
-        """The columns of `Identified`, of one message, the long way."""
+    def _identify_names(self, lot: Lot) -> dict[int, tuple[bytes, Content]]:
+        """Return keys and contents of plain messages, by row, of those that the lot tells the message-id of."""
+        prefix, bare = self._field_prefix("message-id"), lot.bare()
+        rows, names = lot.names()
+        return {row: (prefix + name, bare[row]) for row, name in zip(rows.tolist(), names, strict=True)}
+
+    def _identify(self, payload: bytes, broker_id: UUID | None) -> _Identity:
         message = read_message(payload, broker_id)
         sections, sequence = message.sections, message.sequence
-        end = _content_end(message)
         if self.identity_field is not None:
             key = self._field_key(self.identity_field, sections)
             if key is not None:
-                return key, True, payload[sections.bounds[s.BODY] : end], sequence
-        bare = payload[sections.bounds[s.PROPERTIES] : end]
+                body = payload[sections.bounds[s.BODY] : _content_end(message)]
+                return _Identity(key, body, True, sequence, by_sequence=False)
+        bare = _bare(message)
         if broker_id is not None and sequence is not None:
             posted_ms = try_to(lambda: posting_time(sections))
             content: Content = bare if posted_ms is None else posted_ms
-            return _sequence_key(broker_id) + sequence.to_bytes(8, "big"), True, content, sequence
-        return self._field_key("message-id", sections), False, bare, sequence
+            return _Identity(_sequence_key(broker_id, sequence), content, True, sequence, by_sequence=True)
+        return _Identity(self._field_key("message-id", sections), bare, False, sequence, by_sequence=False)
 
     def _batch(
         self, messages: ChosenMessages, broker_id: UUID | None, start: int, corrupt: dict[int, str]
@@ -365,6 +406,11 @@ class MessageColumns:
 
     def _field_prefix(self, field: str) -> bytes:
         return f"f{field}\0{self.address}\0".encode()
+
+
+def _bare(message: ReadMessage) -> bytes:
+    """Return the bare message, and with it what is behind it where that is damaged."""
+    return message.payload[message.sections.bounds[s.PROPERTIES] : _content_end(message)]
 
 
 def _content_end(message: ReadMessage) -> int:

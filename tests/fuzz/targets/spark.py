@@ -55,7 +55,12 @@ def made(payloads: list[bytes], broker: UUID | None) -> tuple[object, ...]:
     reader = MessageColumns("queue")
     identified = reader.identify(payloads, broker)
     rows = reader.rows(identified.messages, broker)
-    return identified[:4], pa.Table.from_batches(rows.batches).to_pydict() if rows.batches else None, rows.corrupt
+    told = (*identified.identities.columns(), *identified[1:4])
+    return (
+        [one.tolist() for one in told],
+        pa.Table.from_batches(rows.batches).to_pydict() if rows.batches else None,
+        rows.corrupt,
+    )
 
 
 def rows(data: bytes) -> None:

@@ -215,18 +215,23 @@ def test_no_damage_raises_and_none_changes_what_is_kept(data: st.DataObject) -> 
 class One(NamedTuple):
     """A row of `Identified`."""
 
-    key: bytes | None
+    key: int | None
+    """Fingerprint of the identity; None if it has none."""
     names_posting: bool
-    content: bytes | memoryview
+    content: tuple[int, int]
+    """Fingerprint of identity and content."""
     sequence: int | None
 
 
 def identify(reader: MessageColumns, payload: bytes, broker_id: uuid.UUID | None) -> One:
     found = reader.identify([payload], broker_id)
-    return One(found.keys[0], found.names_posting[0], found.contents[0], found.sequences[0])
+    named = found.named.tolist()[0]
+    identity, low, high = (int(column[0]) for column in found.identities.columns()[:3])
+    sequence = int(found.sequences[0]) or None
+    return One(identity if named else None, bool(found.names_posting[0]), (low, high), sequence)
 
 
-def key(message: Message, broker_id: uuid.UUID | None = None, field: str | None = None) -> bytes | None:
+def key(message: Message, broker_id: uuid.UUID | None = None, field: str | None = None) -> int | None:
     return identify(MessageColumns("queue", field), message.encode(), broker_id).key
 
 
@@ -326,17 +331,17 @@ def test_to_who_names_a_field_the_content_is_the_body_alone(broker_id: uuid.UUID
         posted("ccc", application_properties={"order": "17", "try": 2}, footer={"crc": 1}),
     ):
         found = identify(reader, again, broker_id)
-        assert (found.key, bytes(found.content)) == (first.key, bytes(first.content))
+        assert (found.key, found.content) == (first.key, first.content)
     for other in (posted("dddd", "order 18"), posted("eeeee", b"order 17"), posted("ffffff", "order 17")[:-1]):
         found = identify(reader, other, broker_id)
-        assert found.key == first.key and bytes(found.content) != bytes(first.content)
+        assert found.key == first.key and found.content != first.content
     damaged = [identify(reader, posted(one)[:-1], broker_id) for one in ("g", "hh")]
-    assert damaged[0].key is not None and bytes(damaged[0].content) == bytes(damaged[1].content)
+    assert damaged[0].key == damaged[1].key is not None and damaged[0].content == damaged[1].content
     # Where the field is absent, and where nobody names one, it is the bare message, as ever.
     absent = MessageColumns("queue", "application-properties.customer")
     for reader in (absent, READER):
-        contents = {bytes(identify(reader, posted(one), broker_id).content) for one in ("a", "bb")}
-        assert len(contents) == 2
+        found = [identify(reader, posted("a", creation_time=Timestamp(time)), broker_id) for time in (1, 2)]
+        assert found[0].key == found[1].key and found[0].content != found[1].content
 
 
 @pytest.mark.promise("identity")
@@ -374,6 +379,14 @@ def own_annotations(sequence: int, posted_ms: int) -> bytes:
     entries = symbol(b"x-opt-acquit-sequence") + b"\x80" + sequence.to_bytes(8, "big")
     entries += symbol(b"x-opt-acquit-posted-at") + b"\x83" + posted_ms.to_bytes(8, "big", signed=True)
     return b"\x00\x53\x72\xc1" + bytes([1 + len(entries), 4]) + entries
+
+
+def test_a_sequence_is_one_identity_with_a_time_and_without() -> None:
+    timed = identify(READER, own_annotations(3, 5) + Message(b"x").encode(), BROKER)
+    other = identify(READER, own_annotations(3, 6) + Message(b"x").encode(), BROKER)
+    without = identify(READER, Message(b"x", annotations={"x-opt-acquit-sequence": ULong(3)}).encode(), BROKER)
+    assert timed.key == other.key == without.key is not None
+    assert len({timed.content, other.content, without.content}) == 3
 
 
 def test_fields_identify_within_one_queue_and_a_sequence_anywhere() -> None:

@@ -23,10 +23,17 @@ from acquit.spark import columns
 from acquit.spark.columns import ChosenMessages, MessageColumns
 from acquit.spark.exact import read_exact
 from acquit.spark.plain import read_lot
-from acquit.spark.spool.drain import KeptMessages, Rows, take_messages
+from acquit.spark.spool.drain import Identified, KeptMessages, Rows, take_messages
+from acquit.spark.spool.entries import FIRST_FORMAT, SECOND_FORMAT
 from tests.support.plain_rows import nothing_is_plain
 
 BROKER = uuid.UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
+
+
+def told(identified: Identified) -> tuple[list[object], ...]:
+    """What is told of each message."""
+    columns = (*identified.identities.columns(), identified.named, identified.names_posting, identified.sequences)
+    return tuple(column.tolist() for column in columns)
 
 
 def made(payloads: list[bytes], *, short: bool, field: str | None = None, ours: bool = True) -> tuple[object, ...]:
@@ -37,7 +44,7 @@ def made(payloads: list[bytes], *, short: bool, field: str | None = None, ours: 
         identified = reader.identify(payloads, broker)
         assert short or not any(cast("ChosenMessages", some).plain()[0].any() for some in identified.messages)
         rows = reader.rows(identified.messages, broker)
-    return identified[:4], pa.Table.from_batches(rows.batches) if rows.batches else None, rows.corrupt
+    return told(identified), pa.Table.from_batches(rows.batches) if rows.batches else None, rows.corrupt
 
 
 def assert_the_same(payloads: list[bytes], field: str | None = None) -> None:
@@ -440,9 +447,9 @@ def test_what_is_not_utf8_is_not_plain_whatever_the_body_is(body: object, spoile
 
 def assert_the_same_identities(payloads: list[bytes]) -> None:
     reader = MessageColumns("queue")
-    short = reader.identify(payloads, BROKER)[:4]
+    short = told(reader.identify(payloads, BROKER))
     with nothing_is_plain():
-        assert short == reader.identify(payloads, BROKER)[:4]
+        assert short == told(reader.identify(payloads, BROKER))
 
 
 SIMPLE = handed_out(Message(b"body", message_id="id", durable=True), 7, 8)
@@ -605,8 +612,12 @@ def test_rows_of_some_are_those_of_them_alone(payloads: list[bytes], data: st.Da
             found = reader.rows(chosen, ours)
         wanted = reader.rows(reader.identify(alone, ours).messages, ours)
         assert (table(found), found.corrupt) == (table(wanted), wanted.corrupt)
-        again = reader.identify(alone, ours).messages
-        assert reader.bare(chosen, ours) == reader.bare(again, ours)
+        identified = reader.identify(alone, ours)
+        rows = np.flatnonzero(identified.named)
+        named, named_again = take_messages(chosen, rows), take_messages(identified.messages, rows)
+        for log_format in (FIRST_FORMAT, SECOND_FORMAT):
+            found_by, wanted_by = (reader.earlier(some, ours, log_format).encode() for some in (named, named_again))
+            assert found_by == wanted_by
 
 
 def test_what_was_read_together_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

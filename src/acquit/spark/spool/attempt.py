@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import compress
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 from zlib import crc32
@@ -37,12 +36,11 @@ from acquit.spark.spool.drain import (
     Drain,
     DrainedDelivery,
     Identified,
-    KeptMessages,
     MessageReader,
     take_messages,
 )
-from acquit.spark.spool.entries import LogTotals, Publication
-from acquit.spark.spool.identities import U8, UNKNOWN, Identities, Mask, Outcome, join
+from acquit.spark.spool.entries import FIRST_FORMAT, SECOND_FORMAT, LogTotals, Publication
+from acquit.spark.spool.identities import I64, U8, UNKNOWN, Identities, Mask, Outcome
 from acquit.spark.spool.log import Log, LogState
 from acquit.spark.spool.store import SpoolStore
 
@@ -163,33 +161,19 @@ class _Drained:
 
     def __init__(self) -> None:
         self.received: list[DrainedDelivery] = []
-        self.messages: list[KeptMessages] = []
-        self.named: list[bool] = []
-        """True for each message that has an identity."""
-        self.names_posting: list[bool] = []
-        self.keys: list[bytes | None] = []
-        self.timed: list[bool] = []
-        """True for each message whose content is the time of its posting."""
-        self._identities: list[Identities] = []
+        self._identified: list[Identified] = []
 
-    def add(self, received: Sequence[DrainedDelivery], identified: Identified, rows: Sequence[int]) -> None:
+    def add(self, received: Sequence[DrainedDelivery], identified: Identified, rows: I64) -> None:
         """Add these rows of what was received."""
         if len(rows) < len(received):
-            received = [received[row] for row in rows]
+            received = [received[row] for row in rows.tolist()]
             identified = identified.take(rows)
-        named = [key is not None for key in identified.keys]
         self.received += received
-        self.messages += identified.messages
-        self.named += named
-        self.names_posting += identified.names_posting
-        self.keys += identified.keys
-        self.timed += [type(content) is int for content in identified.contents]
-        keys = [key for key in identified.keys if key is not None]
-        self._identities.append(Identities.of(keys, [*compress(identified.contents, named)]))
+        self._identified.append(identified)
 
-    def identities(self) -> Identities:
-        """Return the identities of the messages that have one."""
-        return join(self._identities)
+    def identified(self) -> Identified:
+        """Return what is known of all of them."""
+        return Identified.join(self._identified)
 
 
 def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, bool]:
@@ -205,10 +189,10 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
         identified = reader.identify(payloads, drain.broker_id)
         sizes = np.cumsum([size, *map(len, payloads)])
         size = int(sizes[-1])
-        rows: Sequence[int] = range(min(int(np.searchsorted(sizes, part.bytes_max)), len(received)))
+        count = min(int(np.searchsorted(sizes, part.bytes_max)), len(received))
+        rows = np.arange(count)
         if part.until_sequence is not None:
-            until, count = part.until_sequence, len(rows)
-            rows = [row for row in rows if (identified.sequences[row] or 0) <= until]
+            rows = np.flatnonzero(identified.sequences[:count] <= part.until_sequence)
             newer += count - len(rows)
         drained.add(received, identified, rows)
     # With priorities, older ones may be behind newer ones: whoever knows asks the broker (`spark.driver`).
@@ -234,8 +218,11 @@ class _PartAttempt:
         self._drained = drained
         self._ended = ended
         count = len(drained.received)
-        self._named = np.array(drained.named, np.bool_)
-        self._identities = drained.identities()
+        identified = drained.identified()
+        self._messages = identified.messages
+        self._named = identified.named
+        self._names_posting = identified.names_posting
+        self._identities = identified.identities.take(self._named)
         if part.missing_identity is MissingIdentity.FAIL and not self._named.all():
             raise MessageUnusable(
                 f"{int((~self._named).sum())} of {count} messages have no identity (no sequence of an acquit "
@@ -267,17 +254,24 @@ class _PartAttempt:
             return
         self._seen_slot = state.next_slot
         self._recorded[self._named], self._conflict[self._named] = state.outcomes(self._identities)
+        if not state.earlier:
+            return
+        rows = np.flatnonzero(self._named & (self._recorded == UNKNOWN))
+        recorded, conflict = state.outcomes(self._earlier(rows, SECOND_FORMAT), earlier=True)
+        self._recorded[rows] = recorded
+        self._conflict[rows] = (self._conflict[rows] & (recorded == UNKNOWN)) | conflict
         # The number of a posting with another content: an entry of the first format, or another posting indeed.
-        rows = np.flatnonzero(self._conflict & np.array(self._drained.timed, np.bool_))
-        if len(rows):
-            keys = [key for row in rows.tolist() if (key := self._drained.keys[row]) is not None]
-            bare = self._reader.bare(take_messages(self._drained.messages, rows), self._broker_id)
-            self._recorded[rows], self._conflict[rows] = state.outcomes(Identities.of(keys, bare))
+        rows = rows[conflict]
+        self._recorded[rows], other = state.outcomes(self._earlier(rows, FIRST_FORMAT), earlier=True)
+        self._conflict[rows] = other
+
+    def _earlier(self, rows: I64, log_format: int) -> Identities:
+        return self._reader.earlier(take_messages(self._messages, rows), self._broker_id, log_format)
 
     def make_rows(self, store: SpoolStore) -> None:
         """Rows of the new messages, in a data file of our own."""
         rows = np.flatnonzero(~self._again())
-        made = self._reader.rows(take_messages(self._drained.messages, rows), self._broker_id)
+        made = self._reader.rows(take_messages(self._messages, rows), self._broker_id)
         corrupt = rows[sorted(made.corrupt)]
         if len(corrupt) and self._part.poison is Poison.FAIL:
             raise MessageUnusable(
@@ -354,4 +348,4 @@ class _PartAttempt:
         """Deliveries of a posting that came earlier in this drain (a lock ran out), and that earlier one."""
         rows = np.flatnonzero(self._named).tolist()
         repeats = {rows[later]: rows[first] for later, first in self._identities.repeats().items()}
-        return {row: first for row, first in repeats.items() if self._drained.names_posting[row]}
+        return {row: first for row, first in repeats.items() if self._names_posting[row]}

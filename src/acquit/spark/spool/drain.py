@@ -7,17 +7,15 @@ the tests have a model of a broker that forgets, restarts and redelivers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple, Protocol, Self
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from acquit.spark.spool.identities import Content, Outcome
+from acquit.spark.spool.identities import I64, NONE, Identities, Mask, Outcome, join
 
 
 class DrainedDelivery(Protocol):
@@ -54,42 +52,49 @@ class KeptMessages(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, rows: NDArray[np.int64]) -> Self:
+    def take(self, rows: I64) -> Self:
         """Return these of them; the rows ascend."""
 
 
 class Identified(NamedTuple):
     """Identities of messages, before anything is made of these. Each column is over the messages."""
 
-    keys: list[bytes | None]
-    """Identities: what says that two deliveries are the same message. Unambiguous over all kinds of identity; None for
-    a message that has none."""
-    names_posting: list[bool]
+    identities: Identities
+    """Fingerprints of what says that two deliveries are the same message, unambiguous over all kinds of identity, and
+    of the content that they must share, too: the time of the posting, where an acquit broker has numbered it; else the
+    bare message (3.2), or the body alone where the identity is by a field that the user names."""
+    named: Mask
+    """True for each message that has an identity. Of others `identities` says nothing."""
+    names_posting: Mask
     """True if the identity is given by the broker for each posting, or by a field that the user names. Else two
     deliveries on one unbroken link are two messages with one id."""
-    contents: list[Content]
-    """Content that two deliveries of one message must share, too: the time of the posting, where an acquit broker has
-    numbered it; else the bare message (3.2), or the body alone where the identity is by a field that the user names."""
-    sequences: list[int | None]
-    """The broker's, where `broker_id` is known."""
+    sequences: I64
+    """The broker's, where `broker_id` is known; 0 for a message that has none."""
     messages: list[KeptMessages]
     """The messages until rows are made: no column, but one piece after the other."""
 
-    def take(self, rows: Sequence[int]) -> Identified:
+    def take(self, rows: I64) -> Identified:
         """Return the columns of these messages, which ascend."""
         return Identified(
-            [self.keys[row] for row in rows],
-            [self.names_posting[row] for row in rows],
-            [self.contents[row] for row in rows],
-            [self.sequences[row] for row in rows],
-            take_messages(self.messages, np.array(rows, np.int64)),
+            self.identities.take(rows),
+            self.named[rows],
+            self.names_posting[rows],
+            self.sequences[rows],
+            take_messages(self.messages, rows),
         )
 
     @classmethod
-    def join(cls, parts: Iterable[Identified]) -> Identified:
+    def join(cls, parts: Sequence[Identified]) -> Identified:
         """Return the columns of all parts, one after the other."""
-        columns = [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
-        return cls(*columns) if columns else cls([], [], [], [], [])
+        if not parts:
+            return cls(NONE, np.zeros(0, np.bool_), np.zeros(0, np.bool_), np.zeros(0, np.int64), [])
+        return cls(
+            join([part.identities for part in parts]),
+            np.concatenate([part.named for part in parts]),
+            np.concatenate([part.names_posting for part in parts]),
+            np.concatenate([part.sequences for part in parts]),
+            [piece for part in parts for piece in part.messages],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +115,12 @@ class MessageReader(Protocol):
     def rows(self, messages: Sequence[KeptMessages], broker_id: UUID | None) -> Rows:
         """Return the rows of messages that `identify` gave. Never raises."""
 
-    def bare(self, messages: Sequence[KeptMessages], broker_id: UUID | None) -> list[bytes]:
-        """Return the bare message of each that `identify` gave: the content of every message in the first format of
-        the log. Never raises."""
+    def earlier(self, messages: Sequence[KeptMessages], broker_id: UUID | None, log_format: int) -> Identities:
+        """Return the fingerprints that messages of `identify`, all with an identity, had in an earlier format of the
+        log (`entries`). Never raises."""
 
 
-def take_messages(messages: Sequence[KeptMessages], rows: NDArray[np.int64]) -> list[KeptMessages]:
+def take_messages(messages: Sequence[KeptMessages], rows: I64) -> list[KeptMessages]:
     """Return these messages, which ascend, of all pieces."""
     found = []
     start = 0

@@ -8,8 +8,11 @@ floor         epochs up to here are finished: they are never drained or replayed
 checkpoint    everything the log said before this entry, summed up; entries before it may be deleted
 
 Every entry carries the nonce of who wrote it, so that a writer can recognise its own. The format number is in every
-entry; one that is not known is refused, naming the file. In the first format the content of each message was the bare
-message (`identities`): whoever took that for what is written now would take a message that comes again for another one.
+entry; one that is not known is refused, naming the file. The formats differ in the fingerprints of postings that an
+acquit broker has numbered (`identities`): in the first the content of each message was the bare message; in the second
+the identity was digested, and combined with the time. Whoever took these for what is written now would take a message
+that comes again for another one, so an entry of an earlier format says so (`Publication.earlier`, `Run.earlier`), and
+so does a run into which one of these was merged, until it is forgotten.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from typing import Final, TypeAlias, cast
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, SpoolDamaged, SpoolVersionUnsupported
 from acquit.spark.spool.identities import BYTES_EACH, NONE, Identities
 
-FORMAT: Final = 2
-_READ: Final = (1, 2)
+FIRST_FORMAT: Final = 1
+SECOND_FORMAT: Final = 2
+FORMAT: Final = 3
+_READ: Final = (FIRST_FORMAT, SECOND_FORMAT, 3)
 _DIGEST_BYTES: Final = 32
 
 Span: TypeAlias = tuple[int, int]
@@ -78,6 +83,8 @@ class Publication:
     """CRC-32 of the data file; None where there is none."""
     identities: Identities = field(default=NONE, compare=False)
     """Sorted. Of all that was drained, set-aside ones too: their outcomes are wanted again if they come again."""
+    earlier: bool = field(default=False, compare=False)
+    """True if the identities are those of an earlier format. The entry's number says so, and nothing else in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,8 @@ class Run:
     count: int
     oldest_ms: int
     newest_ms: int
+    earlier: bool = True
+    """True if there may be identities of an earlier format of the log among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +171,9 @@ def decode_entry(data: bytes, place: str) -> Entry:
         if kind is FloorRaised:
             return FloorRaised(**fields)
         if kind is Checkpoint:
-            return _checkpoint(fields)
+            return _checkpoint(fields, earlier=found < FORMAT)
         identities = Identities.decode(body[len(line) + 1 :], count) if count else NONE
-        return replace(_publication(fields), identities=identities)
+        return replace(_publication(fields), identities=identities, earlier=found < FORMAT)
     except NOT_WHAT_WAS_WRITTEN as error:
         raise SpoolDamaged(f"{place}: not an entry of a spool: {error}") from error
 
@@ -186,7 +195,7 @@ def _plain(value: Entry) -> dict[str, object]:
     """The fields as JSON can say them; identities travel in the block."""
     if isinstance(value, Publication):
         fields = asdict(replace(value, identities=NONE))
-        del fields["identities"]
+        del fields["identities"], fields["earlier"]
         return fields
     if isinstance(value, Checkpoint):
         plain = {"decided": [_plain(publication) for publication in value.decided]}
@@ -202,9 +211,10 @@ def _publication(fields: Mapping[str, object]) -> Publication:
     return Publication(**{**fields, **changed})  # type: ignore[arg-type]  # names and types were ours when written
 
 
-def _checkpoint(fields: Mapping[str, object]) -> Checkpoint:
+def _checkpoint(fields: Mapping[str, object], *, earlier: bool) -> Checkpoint:
+    runs = [Run(**run) for run in cast("list[dict[str, int]]", fields["runs"])]  # type: ignore[arg-type]
     changed = {
-        "runs": tuple(Run(**run) for run in cast("list[dict[str, int]]", fields["runs"])),  # type: ignore[arg-type]
+        "runs": tuple(replace(run, earlier=run.earlier or earlier) for run in runs),
         "decided": tuple(_publication(one) for one in cast("list[dict[str, object]]", fields["decided"])),
         "totals": _totals(fields["totals"]),
         "forgotten": Forgotten(**cast("dict[str, int]", fields["forgotten"])),

@@ -121,7 +121,9 @@ def _plan_runs(
     if any(len(recent.identities) for recent in state.recent):
         fresh = merge([recent.identities for recent in state.recent])
         times = [recent.written_at_ms for recent in state.recent]
-        kept.append((Run(name="", count=len(fresh), oldest_ms=min(times), newest_ms=max(times)), fresh))
+        earlier = any(recent.earlier for recent in state.recent)
+        run = Run(name="", count=len(fresh), oldest_ms=min(times), newest_ms=max(times), earlier=earlier)
+        kept.append((run, fresh))
     forgotten = state.forgotten
     while kept and kept[0][0].newest_ms < now_ms - options.identity_retention_ms:
         forgotten = forget_run(forgotten, kept.pop(0)[0], by_limit=False)
@@ -160,7 +162,9 @@ def _merge_similar(runs: Sequence[tuple[Run, Identities]], options: RetentionOpt
         ):
             break
         merged = merge([identities for _, identities in last])
-        runs[-FANIN:] = [(Run(name="", count=len(merged), oldest_ms=oldest_ms, newest_ms=newest_ms), merged)]
+        earlier = any(run.earlier for run, _ in last)
+        run = Run(name="", count=len(merged), oldest_ms=oldest_ms, newest_ms=newest_ms, earlier=earlier)
+        runs[-FANIN:] = [(run, merged)]
     return runs
 
 

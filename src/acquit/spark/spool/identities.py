@@ -5,10 +5,19 @@ message leaves two fingerprints:
 
 - `match`, 128 bits of SHA-256 over the identity and the SHA-256 of the content (`drain.Identified`): equal means
   "this very message again". It alone decides, and 128 bits make a false "again", which would lose a message, out of
-  the question. A posting that an acquit broker has numbered has the time of the posting for its content: its match is
-  128 bits of the digest of the identity, combined with that time, so that nothing else of the message is digested.
-- `identity`, 64 bits over the identity alone: equal while `match` differs means "the same id with other content". Both
-  messages are kept and the case is counted, so a collision of 64 bits only miscounts.
+  the question.
+- `identity`, 64 bits of SHA-256 over the identity alone: equal while `match` differs means "the same id with other
+  content". Both messages are kept and the case is counted, so a collision of 64 bits only miscounts.
+
+A posting that an acquit broker has numbered is told by three numbers: the broker's, its sequence and, for its content,
+its time. Nothing of it is digested (`of_postings`): sequence and time stand in the halves of `match` as they are, each
+combined with 64 bits that are drawn from the broker, and `identity` is the sequence, counted from a third such number.
+So no two postings of one broker are ever mistaken for each other, and what can go wrong between two brokers is that
+their numbers are alike in all bits but those that sequences and times fill: with 2**40 of each, less likely than that
+two of as many random numbers of 128 bits are the same. Sequences that follow each other have identities that do, so
+that a look-up of what is drained together touches few pages of a run.
+
+A log of an earlier format named them by digests, too (`Identities.of` with a time): `entries` says which.
 
 With the outcome that was recorded, that is 25 bytes a message. They are columns (structure of arrays) sorted by
 `identity`: the same bytes serve in a log entry, in a run on disk that is mapped into memory, and in a merge, and a
@@ -23,6 +32,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import Final, Protocol, Self, TypeAlias
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +41,16 @@ U64: TypeAlias = NDArray[np.uint64]
 U8: TypeAlias = NDArray[np.uint8]
 Mask: TypeAlias = NDArray[np.bool_]
 
+I64: TypeAlias = NDArray[np.int64]
+
 Content: TypeAlias = bytes | memoryview | int
-"""Content of a message: bytes, or the time of a posting in milliseconds, as its broker says it in 64 bits."""
+"""Content of a message: bytes, or, in the second format of the log, the time of a posting in milliseconds, as its
+broker says it in 64 bits."""
 
 BYTES_EACH: Final = 25
 _U64: Final = np.dtype("<u8")
+_POSTING: Final = b"acquit posting"
+"""Beginning of what is digested of a broker."""
 
 
 class Outcome(IntEnum):
@@ -55,7 +70,8 @@ UNKNOWN: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Fingerprints and outcomes as columns, sorted by `identity`, or as they came where `of` made them."""
+    """Fingerprints and outcomes as columns, sorted by `identity`, or as they came where `of` or `of_postings` made
+    them."""
 
     identity: U64
     match_low: U64
@@ -81,6 +97,15 @@ class Identities:
         return cls(identity, low, high, np.full(len(keys), Outcome.ACCEPTED, np.uint8))
 
     @classmethod
+    def of_postings(cls, broker_id: UUID, sequences: I64, times_ms: I64) -> Self:
+        """The fingerprints of messages that this acquit broker numbered, by sequence and time of posting; all accepted.
+        In the order given."""
+        drawn = np.frombuffer(sha256(_POSTING + broker_id.bytes).digest(), _U64)
+        numbers, times = sequences.astype(np.uint64), times_ms.astype(np.uint64)
+        outcome = np.full(len(numbers), Outcome.ACCEPTED, np.uint8)
+        return cls(numbers + drawn[0], numbers ^ drawn[1], times ^ drawn[2], outcome)
+
+    @classmethod
     def decode(cls, data: bytes | memoryview, count: int) -> Self:
         """The columns in `data`, without copying it. Raises ValueError when the length is not that of `count`."""
         if len(data) != count * BYTES_EACH:
@@ -88,10 +113,14 @@ class Identities:
         columns = np.frombuffer(data, _U64, 3 * count).reshape(3, count)
         return cls(columns[0], columns[1], columns[2], np.frombuffer(data, np.uint8, count, 24 * count))
 
+    def columns(self) -> tuple[U64, U64, U64, U8]:
+        """Return the columns, in the order in which they are encoded."""
+        return self.identity, self.match_low, self.match_high, self.outcome
+
     def encode(self) -> bytes:
         """The columns one after the other, little-endian."""
-        words = (self.identity, self.match_low, self.match_high)
-        return b"".join(column.astype(_U64, copy=False).tobytes() for column in words) + self.outcome.tobytes()
+        *words, outcome = self.columns()
+        return b"".join(column.astype(_U64, copy=False).tobytes() for column in words) + outcome.tobytes()
 
     def repeats(self) -> dict[int, int]:
         """Rows whose match is that of an earlier row, and the first one that has it."""
@@ -119,6 +148,13 @@ class Identities:
     def take(self, rows: NDArray[np.intp] | Mask) -> Identities:
         """Return these rows (indices or a mask), in this order."""
         return Identities(self.identity[rows], self.match_low[rows], self.match_high[rows], self.outcome[rows])
+
+    def put(self, rows: NDArray[np.intp], others: Identities) -> Identities:
+        """Return these with the fingerprints of `others` in these rows."""
+        changed = Identities(self.identity.copy(), self.match_low.copy(), self.match_high.copy(), self.outcome)
+        changed.identity[rows] = others.identity
+        changed.match_low[rows], changed.match_high[rows] = others.match_low, others.match_high
+        return changed
 
     def outcomes(self, wanted: Identities) -> tuple[U8, Mask]:
         """Return for each of `wanted` its outcome here or UNKNOWN, and whether its id is here with other content.

@@ -73,6 +73,8 @@ class Recent(NamedTuple):
 
     identities: Identities
     written_at_ms: int
+    earlier: bool
+    """True if they are of an earlier format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +95,21 @@ class LogState:
     totals: LogTotals = field(default_factory=LogTotals)
     forgotten: Forgotten = field(default_factory=Forgotten)
 
-    def outcomes(self, wanted: Identities) -> tuple[U8, Mask]:
-        """Return `Identities.outcomes` over everything that is remembered, for `wanted` in any order."""
+    @property
+    def earlier(self) -> bool:
+        """Whether identities of an earlier format may be remembered."""
+        return any(run.earlier for run, _ in self.runs) or any(recent.earlier for recent in self.recent)
+
+    def outcomes(self, wanted: Identities, *, earlier: bool = False) -> tuple[U8, Mask]:
+        """Return `Identities.outcomes` over everything that is remembered, for `wanted` in any order. `earlier`: only
+        over what may hold identities of an earlier format, as `wanted` are."""
+        blocks = [identities for run, identities in self.runs if run.earlier or not earlier]
+        blocks += [recent.identities for recent in self.recent if recent.earlier or not earlier]
         order = np.argsort(wanted.identity)
         ordered = wanted.take(order)
         found = np.full(len(wanted), UNKNOWN, np.uint8)
         conflict = np.zeros(len(wanted), np.bool_)
-        for block in (*(identities for _, identities in self.runs), *(recent.identities for recent in self.recent)):
+        for block in blocks:
             here, other = block.outcomes(ordered)
             found[order] = np.where(here == UNKNOWN, found[order], here)
             conflict[order] |= other
@@ -231,7 +241,7 @@ def _publish(state: LogState, entry: Publication) -> LogState:
     return replace(
         state,
         decided={**state.decided, key: replace(entry, identities=NONE)},
-        recent=[*state.recent, Recent(entry.identities, entry.written_at_ms)],
+        recent=[*state.recent, Recent(entry.identities, entry.written_at_ms, entry.earlier)],
         entries_since_checkpoint=state.entries_since_checkpoint + 1,
         totals=state.totals + entry.totals,
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import cast
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -28,7 +32,7 @@ from acquit.spark.spool import (
     entries,
 )
 from acquit.spark.spool import attempt as attempt_module
-from tests.support.queue_double import DrainDouble, QueueDouble, bodies, part, plain, posting
+from tests.support.queue_double import BROKER, DrainDouble, QueueDouble, bodies, part, plain, posting
 
 READER = MessageColumns("queue")
 
@@ -114,32 +118,106 @@ def test_a_number_that_a_broker_gives_again_is_another_message(spool: Spool) -> 
     assert (result.publication.totals.conflicts, result.publication.totals.set_aside) == (1, 1)
 
 
-class FirstReader(MessageColumns):
-    """What was there when the log had its first format."""
+@dataclass(frozen=True, slots=True)
+class EarlierReader(MessageColumns):
+    """What was there when the log had an earlier format."""
+
+    log_format: int = entries.FIRST_FORMAT
 
     def identify(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Identified:
-        found = super().identify(payloads, broker_id)
-        return found._replace(contents=[*self.bare(found.messages, broker_id)])
+        found = MessageColumns.identify(self, payloads, broker_id)
+        assert found.named.all()
+        return found._replace(identities=self.earlier(found.messages, broker_id, self.log_format))
 
 
+@contextlib.contextmanager
+def log_of(log_format: int) -> Iterator[MessageColumns]:
+    """An acquit whose log has an earlier format."""
+    with mock.patch.object(entries, "FORMAT", log_format):
+        yield EarlierReader("queue", log_format=log_format)
+
+
+def odd(number: int) -> bytes:
+    """A posting whose annotations are not as our broker writes them."""
+    annotations = {"x-opt-acquit-sequence": ULong(number), "x-opt-acquit-posted-at": Timestamp(5)}
+    return Message(b"m%d" % number, annotations=annotations).encode()
+
+
+@pytest.mark.promise("epochs")
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_messages_that_a_spool_of_the_first_format_has_are_recognised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: bool
+@pytest.mark.parametrize("log_format", [entries.FIRST_FORMAT, entries.SECOND_FORMAT])
+def test_messages_that_a_spool_of_an_earlier_format_has_are_recognised(
+    tmp_path: Path, checkpoint: bool, log_format: int
 ) -> None:
     options = RetentionOptions(checkpoint_entries=1 if checkpoint else 100)
     spool = Spool(FolderStore(tmp_path / "spool"), options)
-    odd = Message(b"m3", annotations={"x-opt-acquit-sequence": ULong(3), "x-opt-acquit-posted-at": Timestamp(5)})
-    taken = [plain(1), plain(2), odd.encode(), odd.encode()[:-1], posting(4)]
-    with monkeypatch.context() as earlier:
-        earlier.setattr(entries, "FORMAT", 1)
+    taken = [plain(1), plain(2), odd(3), odd(3)[:-1], posting(4)]
+    if log_format == entries.SECOND_FORMAT:
+        taken.pop(3)  # the same posting: its time says so
+    with log_of(log_format) as earlier:
         queue = QueueDouble(*taken)
-        rows = len(bodies(spool.take(part(), queue.attach, FirstReader("queue"))))
+        rows = len(bodies(spool.take(part(), queue.attach, earlier)))
         spool.finish(1)
     queue.post(*taken, plain(5))
     result = Spool(FolderStore(tmp_path / "spool"), options).take(part(2), queue.attach, READER)
     assert bodies(result) == [b"m5"]
     totals = result.publication.totals
-    assert (rows, totals.set_aside, totals.conflicts) == (5, 5, 0)
+    assert (rows, totals.set_aside, totals.conflicts) == (len(taken), len(taken), 0)
+
+
+@pytest.mark.promise("epochs")
+@pytest.mark.parametrize("log_format", [entries.FIRST_FORMAT, entries.SECOND_FORMAT])
+def test_an_earlier_format_is_looked_up_through_checkpoints_and_merges_until_retention_ends_it(
+    tmp_path: Path, log_format: int
+) -> None:
+    """Each epoch has a checkpoint, and each is by a process that knows nothing but the folder."""
+    options = RetentionOptions(checkpoint_entries=1, identity_retention_ms=1_000_000)
+    now_ms = 0
+
+    def spool() -> Spool:
+        return Spool(FolderStore(tmp_path / "spool"), options, now_ms=lambda: now_ms)
+
+    bad, queue = posting(7, damaged=True), QueueDouble(plain(1), plain(2))
+    with log_of(log_format) as earlier:
+        for epoch, more in enumerate(([], [plain(3)], [bad]), 1):
+            queue.post(*more)
+            spool().take(part(epoch, poison=Poison.REJECT), queue.attach, earlier)
+            spool().finish(epoch)
+    for epoch in range(4, 24):
+        queue.post(plain(epoch * 10))
+        assert len(bodies(spool().take(part(epoch), queue.attach, READER))) == 1
+        spool().finish(epoch)
+        assert spool().state().earlier
+    assert len(spool().state().runs) < 10, "they were merged"
+    queue.post(plain(1), bad, plain(2, b"other", posted_ms=1_700_000_000_001), plain(230), plain(3))
+    result = spool().take(part(24), queue.attach, READER)
+    assert bodies(result) == [b"other"]
+    assert (result.publication.totals.conflicts, result.publication.totals.set_aside) == (1, 4)
+    assert queue.outcomes()[bad] == Outcome.REJECTED, "as it was recorded"
+    spool().finish(24)
+    now_ms = 2_000_000
+    queue.post(plain(999))
+    spool().take(part(25), queue.attach, READER)
+    spool().finish(25)
+    assert not spool().state().earlier
+
+
+def test_what_the_second_format_says_of_a_posting() -> None:
+    """Digests of what an acquit wrote that is not here any more."""
+    identified = READER.identify([plain(5), odd(6), posting(7)], BROKER)
+    found = READER.earlier(identified.messages, BROKER, entries.SECOND_FORMAT)
+    digests = [sha256(b"s" + BROKER.bytes + sequence.to_bytes(8, "big")).digest() for sequence in (5, 6)]
+    times = [1_700_000_000_000, 5]
+    assert found.identity[:2].tolist() == [int.from_bytes(one[:8], "little") for one in digests]
+    assert found.match_low[:2].tolist() == [int.from_bytes(one[8:16], "little") for one in digests]
+    assert found.match_high[:2].tolist() == [
+        int.from_bytes(one[16:24], "little") ^ time for one, time in zip(digests, times, strict=True)
+    ]
+    of_first = READER.earlier(identified.messages, BROKER, entries.FIRST_FORMAT)
+    assert of_first.identity.tolist() == found.identity.tolist()
+    key, bare = b"s" + BROKER.bytes + (6).to_bytes(8, "big"), b"\x00\x53\x75\xa0\x02m6"
+    assert odd(6).endswith(bare)
+    assert of_first.match_low[1] == int.from_bytes(sha256(key + sha256(bare).digest()).digest()[:8], "little")
 
 
 @pytest.mark.promise("epochs")
@@ -426,5 +504,6 @@ def test_a_part_takes_what_it_would_take_one_by_one(
     work = part(rows_max=rows_max, bytes_max=bytes_max, until_sequence=until)
     drained, said = attempt_module._drain(drain, work, READER)
     assert ([one.payload for one in drained.received], said) == (taken, ended)
-    kept = [payload for some in drained.messages for payload in cast("ChosenMessages", some).payloads()]
-    assert kept == taken and len(drained.identities()) == len(taken)
+    identified = drained.identified()
+    kept = [payload for some in identified.messages for payload in cast("ChosenMessages", some).payloads()]
+    assert kept == taken and len(identified.identities) == len(taken)

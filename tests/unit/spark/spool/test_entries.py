@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
 from acquit.errors import SpoolDamaged, SpoolVersionUnsupported
+from acquit.spark.spool import entries
 from acquit.spark.spool.entries import (
     Checkpoint,
     FloorRaised,
@@ -67,10 +70,8 @@ def test_every_altered_byte_is_noticed() -> None:
 
 
 def test_another_format_is_refused_by_its_number() -> None:
-    from hashlib import sha256
-
-    body = encode_entry(FloorRaised(floor=1, nonce="n"))[:-32].replace(b'"format":2', b'"format":3')
-    expected = "log/1: spool format 3; this version of acquit reads formats 1 and 2"
+    body = encode_entry(FloorRaised(floor=1, nonce="n"))[:-32].replace(b'"format":3', b'"format":4')
+    expected = "log/1: spool format 4; this version of acquit reads formats 1 and 2 and 3"
     with pytest.raises(SpoolVersionUnsupported, match=expected):
         decode_entry(body + sha256(body).digest(), "log/1")
 
@@ -86,3 +87,21 @@ def test_runs_are_mapped_not_copied() -> None:
 
 def test_totals_add_up() -> None:
     assert LogTotals(rows=3, set_aside=1) + LogTotals(rows=2) - LogTotals(rows=1) == LogTotals(rows=4, set_aside=1)
+
+
+def test_what_an_earlier_format_named_is_known_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(name="r", count=1, oldest_ms=0, newest_ms=0, earlier=False)
+    checkpoint = replace(CHECKPOINT, runs=(run, replace(run, earlier=True)))
+    for log_format in (entries.FIRST_FORMAT, entries.SECOND_FORMAT, entries.FORMAT):
+        with monkeypatch.context() as then:
+            then.setattr(entries, "FORMAT", log_format)
+            data = [encode_entry(PUBLICATION), encode_entry(checkpoint)]
+        publication, summed_up = (decode_entry(one, "log/1") for one in data)
+        earlier = log_format < entries.FORMAT
+        assert isinstance(publication, Publication) and publication.earlier == earlier
+        assert isinstance(summed_up, Checkpoint) and [one.earlier for one in summed_up.runs] == [earlier, True]
+    # As they were written, which knew nothing of it.
+    body = encode_entry(checkpoint)[:-32].replace(b',"earlier":false', b"").replace(b',"earlier":true', b"")
+    body = body.replace(b'"format":3', b'"format":2')
+    summed_up = decode_entry(body + sha256(body).digest(), "log/1")
+    assert isinstance(summed_up, Checkpoint) and all(one.earlier for one in summed_up.runs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from itertools import pairwise
 from typing import NamedTuple
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -48,6 +49,47 @@ def test_the_time_of_a_posting_is_its_content() -> None:
         assert (found.identity[0].tobytes(), found.match_low[0].tobytes()) == (digest[:8], digest[8:16])
         assert found.match_high[0] == int.from_bytes(digest[16:24], "little") ^ (time & (1 << 64) - 1)
         assert found.take(np.array([1])).encode() == Identities.of([b"other"], [b"content"]).encode()
+
+
+_brokers = st.sampled_from([UUID(int=1), UUID(int=2), UUID(int=1 << 127)])
+_sequences = st.integers(1, 5) | st.sampled_from([(1 << 62), (1 << 63) - 1])
+_times = st.integers(-2, 2) | st.sampled_from([-(1 << 63), (1 << 63) - 1, 1_700_000_000_000])
+
+
+@given(st.lists(st.tuples(_brokers, _sequences, _times), min_size=1))
+def test_a_posting_is_its_broker_its_sequence_and_its_time(postings: list[tuple[UUID, int, int]]) -> None:
+    """Each has a match of its own, and each sequence of a broker an identity."""
+    blocks = [
+        Identities.of_postings(broker, np.array([sequence]), np.array([time])) for broker, sequence, time in postings
+    ]
+    whole = join(blocks)
+    matches = list(zip(whole.match_low.tolist(), whole.match_high.tolist(), strict=True))
+    identities = whole.identity.tolist()
+    for one, match, identity in zip(postings, matches, identities, strict=True):
+        for other, match_of, identity_of in zip(postings, matches, identities, strict=True):
+            assert (match == match_of) == (one == other)
+            assert (identity == identity_of) == (one[:2] == other[:2])
+    assert whole.outcome.tolist() == [Outcome.ACCEPTED] * len(postings)
+
+
+def test_postings_are_written_so() -> None:
+    """What is in logs must not change."""
+    found = Identities.of_postings(UUID(int=7), np.array([1, (1 << 63) - 1]), np.array([1_700_000_000_000, -1]))
+    drawn = sha256(b"acquit posting" + UUID(int=7).bytes).digest()
+    identity, low, high = (int.from_bytes(drawn[at : at + 8], "little") for at in (0, 8, 16))
+    assert found.identity.tolist() == [(identity + number) % (1 << 64) for number in (1, (1 << 63) - 1)]
+    assert found.match_low.tolist() == [low ^ number for number in (1, (1 << 63) - 1)]
+    assert found.match_high.tolist() == [high ^ number for number in (1_700_000_000_000, (1 << 64) - 1)]
+
+
+def test_fingerprints_are_put_into_rows() -> None:
+    whole = Identities.of_postings(UUID(int=7), np.arange(1, 5), np.arange(4))
+    before = whole.encode()
+    others = Identities.of([b"a", b"b"], [b"1", b"2"])
+    found = whole.put(np.array([3, 1]), others)
+    assert whole.encode() == before
+    assert found.take(np.array([3, 1])).encode() == others.encode()
+    assert found.take(np.array([0, 2])).encode() == whole.take(np.array([0, 2])).encode()
 
 
 @pytest.mark.promise("epochs")
