@@ -170,7 +170,7 @@ def test_messages_that_a_spool_of_an_earlier_format_has_are_recognised(
 def test_an_earlier_format_is_looked_up_through_checkpoints_and_merges_until_retention_ends_it(
     tmp_path: Path, log_format: int
 ) -> None:
-    """Each epoch has a checkpoint, and each is by a process that knows nothing but the folder."""
+    """Nearly each epoch has a checkpoint, and each is by a process that knows nothing but the folder."""
     options = RetentionOptions(checkpoint_entries=1, identity_retention_ms=1_000_000)
     now_ms = 0
 
@@ -182,9 +182,10 @@ def test_an_earlier_format_is_looked_up_through_checkpoints_and_merges_until_ret
         for epoch, more in enumerate(([], [plain(3)], [bad]), 1):
             queue.post(*more)
             spool().take(part(epoch, poison=Poison.REJECT), queue.attach, earlier)
-            spool().finish(epoch)
+            if more != [bad]:  # that is in an entry when we come, and not in a run
+                spool().finish(epoch)
     for epoch in range(4, 24):
-        queue.post(plain(epoch * 10))
+        queue.post(plain(epoch * 10), *([bad] if epoch == 5 else []))
         assert len(bodies(spool().take(part(epoch), queue.attach, READER))) == 1
         spool().finish(epoch)
         assert spool().state().earlier
