@@ -237,7 +237,7 @@ class _PartAttempt:
         self._recorded: U8 = np.full(count, UNKNOWN, np.uint8)
         """The outcome that an earlier entry records; UNKNOWN for new messages."""
         self._conflict: Mask = np.zeros(count, np.bool_)
-        """Mask of conflicts with what an earlier entry names."""
+        """Mask of conflicts with what an earlier entry names. Of what one has recorded it says nothing."""
         self._conflict_within: Mask = np.zeros(count, np.bool_)
         """Mask of conflicts with what was drained before."""
         self._conflict_within[self._named] = self._identities.conflicts()
@@ -257,13 +257,11 @@ class _PartAttempt:
         if not state.earlier:
             return
         rows = np.flatnonzero(self._named & (self._recorded == UNKNOWN))
-        recorded, conflict = state.outcomes(self._earlier(rows, SECOND_FORMAT), earlier=True)
-        self._recorded[rows] = recorded
-        self._conflict[rows] = (self._conflict[rows] & (recorded == UNKNOWN)) | conflict
+        self._recorded[rows], conflict = state.outcomes(self._earlier(rows, SECOND_FORMAT), earlier=True)
+        self._conflict[rows] |= conflict
         # The number of a posting with another content: an entry of the first format, or another posting indeed.
         rows = rows[conflict]
-        self._recorded[rows], other = state.outcomes(self._earlier(rows, FIRST_FORMAT), earlier=True)
-        self._conflict[rows] = other
+        self._recorded[rows], _ = state.outcomes(self._earlier(rows, FIRST_FORMAT), earlier=True)
 
     def _earlier(self, rows: I64, log_format: int) -> Identities:
         return self._reader.earlier(take_messages(self._messages, rows), self._broker_id, log_format)

@@ -97,7 +97,7 @@ class LogState:
 
     @property
     def earlier(self) -> bool:
-        """Whether identities of an earlier format may be remembered."""
+        """True if identities of an earlier format may be remembered."""
         return any(run.earlier for run, _ in self.runs) or any(recent.earlier for recent in self.recent)
 
     def outcomes(self, wanted: Identities, *, earlier: bool = False) -> tuple[U8, Mask]:

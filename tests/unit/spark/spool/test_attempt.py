@@ -190,10 +190,11 @@ def test_an_earlier_format_is_looked_up_through_checkpoints_and_merges_until_ret
         spool().finish(epoch)
         assert spool().state().earlier
     assert len(spool().state().runs) < 10, "they were merged"
-    queue.post(plain(1), bad, plain(2, b"other", posted_ms=1_700_000_000_001), plain(230), plain(3))
+    others = [plain(number, b"other", posted_ms=1_700_000_000_001) for number in (2, 220)]
+    queue.post(plain(1), bad, *others, plain(230), plain(3))
     result = spool().take(part(24), queue.attach, READER)
-    assert bodies(result) == [b"other"]
-    assert (result.publication.totals.conflicts, result.publication.totals.set_aside) == (1, 4)
+    assert bodies(result) == [b"other", b"other"]
+    assert (result.publication.totals.conflicts, result.publication.totals.set_aside) == (2, 4)
     assert queue.outcomes()[bad] == Outcome.REJECTED, "as it was recorded"
     spool().finish(24)
     now_ms = 2_000_000
