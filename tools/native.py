@@ -46,6 +46,7 @@ HOT: Final = (
     "protocol/link_base.py",
     "protocol/liveness.py",
     "protocol/numbered.py",
+    "protocol/received_runs.py",
     "protocol/receiver.py",
     "protocol/resumption.py",
     "protocol/sections.py",

@@ -10,7 +10,8 @@ either does is in `settlement.TABLE`, and its effects are performed here. Dispos
 Most deliveries are born, settled and forgotten together with their neighbours, and nobody ever looks at one of them. So
 where an application asks for it they are kept as *runs*: a `ReceivedRun` until it is settled, a `SentRun` until its
 receiver accepts and settles it. The maps are the one door to single deliveries, and whoever opens it finds no runs
-behind it: they are laid out as the objects that they would have been (`incoming`, `outgoing`).
+behind it: they are laid out as the objects that they would have been (`incoming`, `outgoing`). What is done with runs
+that were received is in `received_runs`.
 
 A delivery knows its link, that its session, and this its deliveries: the three are here together, so that all modules
 above need look in one direction only. What a link does is in `endpoint`, what else a session does in `session`.
@@ -145,12 +146,23 @@ class ResumedDelivery(Delivery):
 
 class ReceivedRun:
     """Deliveries of one link that came one behind the other, with consecutive ids, in one transaction or none: `state`
-    is the `remote_state` of each.
+    is the `remote_state` of each. `local_state` and `context` are those of each as well.
 
     Settle it with `session.settle_run`, or take `deliveries`, which are single ones like any others.
     """
 
-    __slots__ = ("_single", "first_id", "link", "message_format", "payloads", "phase", "state", "tags")
+    __slots__ = (
+        "_single",
+        "context",
+        "first_id",
+        "link",
+        "local_state",
+        "message_format",
+        "payloads",
+        "phase",
+        "state",
+        "tags",
+    )
 
     def __init__(
         self,
@@ -169,6 +181,8 @@ class ReceivedRun:
         self.message_format = message_format
         self.phase = phase
         self.state = state
+        self.local_state: DeliveryState | None = None
+        self.context: object = None
         self._single: list[Delivery] | None = None
 
     @property
@@ -185,15 +199,25 @@ class ReceivedRun:
     def deliveries(self) -> list[Delivery]:
         """The deliveries, as single ones from now on."""
         if self._single is None:
-            link, message_format, phase = self.link, self.message_format, self.phase
+            link, message_format, phase, context = self.link, self.message_format, self.phase, self.context
             self._single = [
-                Delivery(link, (self.first_id + at) & MASK, tag, message_format, payload, phase, None)
+                Delivery(link, (self.first_id + at) & MASK, tag, message_format, payload, phase, context)
                 for at, (tag, payload) in enumerate(zip(self.tags, self.payloads, strict=True))
             ]
-            if self.state is not None:
+            if self.state is not None or self.local_state is not None:
                 for delivery in self._single:
                     delivery.remote_state = self.state
+                    delivery.local_state = self.local_state
         return self._single
+
+    def split(self, count: int) -> ReceivedRun:
+        """Return the first of them, so many, which are here no more. Only while nobody has looked at one of them."""
+        tags, payloads = self.tags[:count], self.payloads[:count]
+        front = ReceivedRun(self.link, self.first_id, tags, payloads, self.message_format, self.phase, self.state)
+        front.local_state, front.context = self.local_state, self.context
+        self.tags, self.payloads = self.tags[count:], self.payloads[count:]
+        self.first_id += count
+        return front
 
 
 class SentRun:
@@ -315,7 +339,7 @@ class SessionDeliveries:
         self._waiting_runs: list[SentRun] = []  # those that wait for us to settle: older than these
         self._sent_count = 0  # deliveries in both
         self._incoming: dict[int, Delivery] = {}
-        self._received_runs: list[ReceivedRun] = []  # likewise
+        self._received_runs: list[ReceivedRun] = []  # oldest first; what is in the map may be between them
         self.keep_order = False  # dispositions wait that no transfer may overtake
         self.next_delivery_id = connection.options.initial_serial
         self.next_incoming_delivery_id: int | None = None
@@ -371,8 +395,13 @@ class SessionDeliveries:
         """The unsettled deliveries that we received, by delivery-id, oldest first. Lays out what came together."""
         if self._received_runs:
             runs, self._received_runs = self._received_runs, []
-            for run in runs:
-                self._incoming.update([(delivery.delivery_id, delivery) for delivery in run.deliveries])
+            found = [delivery for run in runs for delivery in run.deliveries]
+            singles, start = self._incoming, runs[0].first_id
+            if singles and distance(next(reversed(singles)), start) < 0:  # some came between them
+                found = [*singles.values(), *found]
+                found.sort(key=lambda delivery: distance(start, delivery.delivery_id))
+                singles.clear()
+            singles.update([(delivery.delivery_id, delivery) for delivery in found])
         return self._incoming
 
     @property
@@ -434,22 +463,6 @@ class SessionDeliveries:
                 self._said(state, before)
         return count
 
-    def settle_run(self, run: ReceivedRun, state: Outcome | TransactionalState) -> int:
-        """`settle_all` for deliveries that came together."""
-        if not run.whole:
-            return self.settle_all(run.deliveries, state)
-        encoded = self._encode_state(state)
-        link, count = run.link, len(run.tags)
-        if run.settled or link.closing or not self.writable:
-            return 0
-        self._received_runs.remove(run)
-        link.unsettled_count -= count
-        self._dispositions.run(Role.RECEIVER, True, encoded).extend(range(run.first_id, run.first_id + count))
-        if isinstance(state, TransactionalState):
-            self.keep_order = True
-        self.mark_dirty()
-        return count
-
     def settle_sent(self, run: SentRun, state: Outcome) -> int:
         """`settle_all` for deliveries that were sent together, and whose receiver `waits` for that."""
         if not run.whole:
@@ -467,10 +480,6 @@ class SessionDeliveries:
         return count
 
     # -- for links, deliveries and the connection
-
-    def keep_received(self, run: ReceivedRun) -> None:
-        """Keep deliveries that came together, younger than all others, as such until somebody looks."""
-        self._received_runs.append(run)
 
     def keep_sent(self, run: SentRun) -> None:
         """Keep deliveries that were sent together, younger than all others, as such until somebody looks."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 from acquit.protocol.connection_base import ConnectionEnded, ConnectionOpened, Event
 from acquit.protocol.delivery import RunAccepted, StatesReceived, TransactionalStateMissed
 from acquit.protocol.endpoint import FlowReceived, LinkAttached, LinkDetached, LinkRequested
+from acquit.protocol.received_runs import RunSettled
 from acquit.protocol.receiver import DeliveriesReceived, DeliveryAborted, LinkDrained, RunReceived
 from acquit.protocol.sasl import SaslChallenged, SaslInitiated, SaslResponded
 from acquit.protocol.sender import CreditChanged
@@ -37,6 +38,7 @@ __all__ = [
     "LinkRequested",
     "RunAccepted",
     "RunReceived",
+    "RunSettled",
     "SaslChallenged",
     "SaslInitiated",
     "SaslResponded",

@@ -265,7 +265,7 @@ def _transfer_layout(link: ReceivingLink, said: Transfer, frame: bytes) -> Trans
     else:
         input_ = Input.RECV_TRANSFER
     layout.phase, _ = apply(Role.RECEIVER, Phase.NEW, input_)
-    layout.alike = input_ is not Input.RECV_TRANSFER_SECOND
+    layout.alike = input_ is not Input.RECV_TRANSFER_SECOND or link.hears_runs
     return layout
 
 
@@ -347,7 +347,7 @@ def _take_transfers(layout: TransferLayout, decoder: FrameDecoder, count_max: in
     else:
         deliveries = run.deliveries
         if layout.unsettled:
-            session.incoming.update([(delivery.delivery_id, delivery) for delivery in deliveries])
+            session.keep_singly(deliveries)
         link.take_deliveries(deliveries, layout.unsettled)
     return count
 

@@ -92,7 +92,8 @@ class ReceivingLink(Link):
     `credit` is what is left of what we granted; `available` what the sender said waits; `drain` whether it was asked to
     use the credit or give it back; `max_message_size` (bytes, 0 for no limit) what we take; `stateful` whether any
     transfer came with a state, which is then its delivery's `remote_state`. `takes_runs` is the application's: True if
-    it wants RunReceived where that can be.
+    it wants RunReceived where that can be; with `hears_runs` it wants that in rcv-settle-mode second as well, and
+    RunSettled when the sender has settled what it has decided.
     """
 
     __slots__ = (
@@ -106,6 +107,7 @@ class ReceivingLink(Link):
         "available",
         "delivery_count",
         "drain",
+        "hears_runs",
         "max_message_size",
         "stateful",
         "takes_runs",
@@ -121,6 +123,7 @@ class ReceivingLink(Link):
         self.max_message_size = 0
         self.stateful = False
         self.takes_runs = False
+        self.hears_runs = False
         self._arriving: _Arriving | None = None
         self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
         self._told: list[tuple[int, int]] = []  # limits of our flows from the last on that it has heard, see `_heard`
@@ -347,7 +350,7 @@ class ReceivingLink(Link):
             if not self.use_tags([delivery.tag], delivery.delivery_id):
                 self.fail(AmqpCondition.NOT_ALLOWED, "the delivery-tag of a delivery that is not settled (2.6.12)")
                 return arriving
-            self.session.incoming[delivery.delivery_id] = delivery
+            self.session.keep_singly([delivery])
             self.unsettled_count += 1
             self._forget_tags()
         self._take_state(arriving, transfer)

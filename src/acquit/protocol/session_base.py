@@ -19,7 +19,8 @@ from typing import Protocol, TypeAlias
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection_base import ConnectionBase, Event
 from acquit.protocol.definitions import Begin, Error, Flow, Performative
-from acquit.protocol.delivery import AnyLink, SessionDeliveries
+from acquit.protocol.delivery import AnyLink
+from acquit.protocol.received_runs import SessionRuns
 from acquit.protocol.serial import MASK
 
 Properties: TypeAlias = Mapping[str, object]
@@ -45,7 +46,7 @@ class Unfinished(Protocol):
         """Return the next transfer's performative, its part of the payload, and whether that is the last."""
 
 
-class SessionBase(SessionDeliveries):
+class SessionBase(SessionRuns):
     """Half of a session that its links use. `remote_begin` is the peer's begin, None before it came."""
 
     __slots__ = (

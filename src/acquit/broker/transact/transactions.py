@@ -274,7 +274,7 @@ class Transactions:
         if run is None or not run.take_all(came.payloads):
             return False
         run.close()
-        came.link.session.settle_run(came, transaction.accepted)
+        producer.link.session.settle_run(came, transaction.accepted)
         return True
 
     def hold(self, transaction: Transaction, arrival: Arrival, delivery: Delivery) -> None:

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acquit.errors import LocalProtocolError
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.costs import Turn
+from acquit.protocol.definitions import Disposition, End, RcvSettleMode, Role, TransactionalState, Transfer
+from acquit.protocol.delivery import ReceivedRun
+from acquit.protocol.events import RunReceived, RunSettled, StatesReceived
+from acquit.protocol.frames import encode_frame
+from acquit.protocol.link import ReceivingLink
+from acquit.protocol.settlement import Phase
+from tests.support.peer import Peer, attach_to, receiving_engine, sending_attach
+from tests.support.wire import kinds, only
+
+FIRST = 1_000  # wide from the start
+
+
+def transfers(first: int, count: int, **fields: Any) -> bytes:
+    frames = []
+    for number in range(first, first + count):
+        transfer = Transfer(0, number, number.to_bytes(8, "big"), 0, **fields)
+        frames.append(encode_frame(0, encode_composite(transfer) + b"%d" % number))
+    return b"".join(frames)
+
+
+def taking(count: int) -> tuple[Peer, ReceivingLink, ReceivedRun]:
+    """An engine in mode second whose application takes runs, and has one, behind a single delivery."""
+    peer, link = receiving_engine(100, rcv_settle_mode=RcvSettleMode.SECOND)
+    link.takes_runs = link.hears_runs = True
+    peer.send_bytes(transfers(FIRST, 1))
+    run = only(peer.send_bytes(transfers(FIRST + 1, count)), RunReceived).run
+    peer.hear()
+    return peer, link, run
+
+
+def settled(first: int, last: int, state: Any = ACCEPTED) -> bytes:
+    return encode_frame(0, encode_composite(Disposition(Role.SENDER, first, last, settled=True, state=state)))
+
+
+def test_in_mode_second_a_run_is_forgotten_when_its_sender_has_settled_it() -> None:
+    peer, link, run = taking(5)
+    run.context = "mine"
+    assert link.session.settle_run(run, ACCEPTED) == 5
+    said = peer.hear_only(Disposition)
+    assert (said.first, said.last, said.settled, said.state) == (FIRST + 1, FIRST + 5, False, ACCEPTED)
+    assert (run.phase, link.unsettled_count) == (Phase.DECIDED_SECOND, 6)
+    assert link.session.settle_run(run, RELEASED) == 0, "the first outcome stands"
+    told = only(peer.send_bytes(settled(FIRST + 1, FIRST + 5)), RunSettled)
+    assert told.run is run and told.state == ACCEPTED and (run.settled, run.whole, run.context) == (True, True, "mine")
+    assert link.unsettled_count == 1
+    assert link.session.settle_run(run, ACCEPTED) == 0
+    assert [one.delivery_id for one in link.unsettled()] == [FIRST]
+
+
+def test_in_mode_second_a_run_needs_an_outcome() -> None:
+    peer, link, run = taking(5)
+    with pytest.raises(LocalProtocolError, match="need an outcome: their receiver settles second"):
+        link.session.settle_run(run, TransactionalState(b"t", ACCEPTED))
+    assert (run.phase, run.local_state, peer.hear()) == (Phase.UNSETTLED_SECOND, None, [])
+
+
+def test_some_of_a_run_are_settled_as_runs() -> None:
+    peer, link, run = taking(9)
+    assert link.session.settle_range(link, FIRST, 4, ACCEPTED, "a") == (4, 0)
+    assert link.session.settle_range(link, FIRST + 4, 2, RELEASED, "b") == (2, 0)
+    assert link.session.settle_range(link, FIRST, 20, ACCEPTED, "c") == (4, 0), "these had none"
+    said = peer.hear()
+    assert [(one.first, one.last, one.state) for one in said if isinstance(one, Disposition)] == [
+        (FIRST, FIRST + 3, ACCEPTED),
+        (FIRST + 4, FIRST + 5, RELEASED),
+        (FIRST + 6, FIRST + 9, ACCEPTED),
+    ]
+    events = peer.send_bytes(settled(FIRST + 2, FIRST + 2) + settled(FIRST, FIRST + 9))
+    assert kinds(events) == ["RunSettled", "StatesReceived", *["RunSettled"] * 4]
+    runs = [one.run for one in events if isinstance(one, RunSettled)]
+    assert [(one.first_id, len(one.tags), one.context, one.local_state) for one in runs] == [
+        (FIRST + 2, 1, "a", ACCEPTED),
+        (FIRST + 1, 1, "a", ACCEPTED),
+        (FIRST + 3, 1, "a", ACCEPTED),
+        (FIRST + 4, 2, "b", RELEASED),
+        (FIRST + 6, 4, "c", ACCEPTED),
+    ]
+    assert [one.context for one in only(events, StatesReceived).deliveries] == ["a"]
+    assert run.whole and link.unsettled_count == 0
+
+
+def test_what_comes_one_by_one_leaves_what_came_together_before_it() -> None:
+    peer, link, run = taking(5)
+    large = encode_frame(0, encode_composite(Transfer(0, FIRST + 6, (FIRST + 6).to_bytes(8, "big"), 0, more=True)))
+    peer.send_bytes(large + encode_frame(0, encode_composite(Transfer(0))))
+    later = only(peer.send_bytes(transfers(FIRST + 7, 3)), RunReceived).run
+    assert link.session.settle_range(link, FIRST + 6, 1, ACCEPTED, None) == (1, 0)
+    assert kinds(peer.send_bytes(settled(FIRST + 6, FIRST + 6))) == ["StatesReceived"]
+    assert run.whole and later.whole
+    assert [one.delivery_id - FIRST for one in link.unsettled()] == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+    assert not run.whole and not later.whole
+
+
+def test_a_sender_that_decides_by_itself_speaks_of_single_ones() -> None:
+    peer, link, run = taking(5)
+    link.session.settle_range(link, FIRST, 3, ACCEPTED, "mine")
+    events = peer.send_bytes(settled(FIRST + 1, FIRST + 4, None))
+    assert kinds(events) == ["RunSettled", "StatesReceived"]
+    assert [one.delivery_id for one in only(events, StatesReceived).deliveries] == [FIRST + 3, FIRST + 4]
+    assert not run.whole
+
+
+def test_nothing_is_settled_while_the_link_closes() -> None:
+    peer, link, run = taking(5)
+    link.closing = True
+    assert link.session.settle_range(link, FIRST, 6, ACCEPTED, "mine") == (0, 0)
+    assert (run.context, peer.hear()) == (None, [])
+
+
+def test_what_is_of_another_link_is_passed_over() -> None:
+    peer, link, run = taking(5)
+    other = attach_to(peer, sending_attach("other", 1))
+    assert link.session.settle_range(other, FIRST, 6, ACCEPTED, "mine") == (0, 0)
+    assert run.context is None and all(one.context is None for one in link.unsettled())
+
+
+def test_on_a_link_in_mode_first_they_are_forgotten() -> None:
+    peer, link = receiving_engine(100)
+    link.takes_runs = link.hears_runs = True
+    peer.send_bytes(transfers(FIRST, 6))
+    assert link.session.settle_range(link, FIRST, 6, ACCEPTED, None) == (0, 6)
+    said = peer.hear_only(Disposition)
+    assert (said.first, said.last, said.settled) == (FIRST, FIRST + 5, True)
+    assert link.unsettled_count == 0 and link.unsettled() == []
+
+
+def of_many_runs(count: int) -> tuple[Peer, ReceivingLink]:
+    """An engine with so many runs of two that have their outcome."""
+    peer, link, _ = taking(2)
+    for number in range(1, count):
+        peer.send_bytes(transfers(FIRST + 1 + 2 * number, 2))
+    assert link.session.settle_range(link, FIRST, 1 + 2 * count, ACCEPTED, None) == (1 + 2 * count, 0)
+    return peer, link
+
+
+def test_a_disposition_of_many_runs_is_heard_in_turns() -> None:
+    peer, link = of_many_runs(9)
+    peer.engine.turn = Turn(15)
+    heard = [peer.send_bytes(settled(FIRST, FIRST + 18))]
+    while peer.engine.input_waits:
+        heard.append(peer.send_bytes(b""))
+    assert len(heard) > 3 and max(map(len, heard)) < 9
+    assert sum(isinstance(one, RunSettled) for events in heard for one in events) == 9
+    assert link.unsettled_count == 0
+
+
+def test_nobody_hears_the_rest_of_a_session_that_has_ended_meanwhile() -> None:
+    peer, link = of_many_runs(9)
+    peer.engine.turn = Turn(15)
+    peer.send_bytes(settled(FIRST, FIRST + 18))
+    assert peer.engine.input_waits
+    link.session.end()
+    assert isinstance(peer.hear()[-1], End)
+    while peer.engine.input_waits:
+        assert peer.send_bytes(b"") == []
