@@ -135,6 +135,8 @@ class Receiving:
                 assert self.latest is None or self.latest.deliveries is not None
             case "fate":
                 self.hear(encode_frame(0, encode_composite(FATES[place])))
+            case _:
+                raise AssertionError(verb)
         for one in self.peer.hear():
             if isinstance(one, Disposition):
                 ids = range(one.first, one.last + 1) if one.last is not None else [one.first]
@@ -189,4 +191,4 @@ def test_what_comes_together_is_what_it_is_one_by_one(history: list[tuple[Any, .
 
 def sorted_told(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     """What became of each delivery: of one disposition, the order is free."""
-    return sorted(said, key=lambda one: (one[0] == "told", one[1] if one[0] == "told" else 0))  # type: ignore[index]
+    return sorted(said, key=lambda one: (one[0] == "told", one[1] if one[0] == "told" else 0))

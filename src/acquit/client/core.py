@@ -47,6 +47,7 @@ from acquit.client.received import Kinds
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.reconnecting import worth_another_try
 from acquit.client.resuming import ResumingReceiver, ResumingSender
+from acquit.client.run_receiving import RunReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore, SubscriptionRemoval
 from acquit.client.transacting import ControlLink
@@ -377,6 +378,16 @@ class ClientCore(CoreBase):
         elif isinstance(query := event.link.context, FateQuery):
             query.on_deliveries(event.deliveries)
 
+    def _on_run(self, event: ev.RunReceived) -> None:
+        if isinstance(receiver := event.link.context, RunReceiverCore):
+            receiver.on_run(event.run)
+
+    def _on_run_settled(self, event: ev.RunSettled) -> None:
+        if isinstance(receiver := event.run.link.context, ReceiverCore):
+            session = receiver.session
+            assert isinstance(session, SessionCore)
+            session.on_run_answered(event.run, event.state)
+
     def _on_aborted(self, event: ev.DeliveryAborted) -> None:
         if isinstance(receiver := event.link.context, ReceiverCore):
             self.short_of_credit[receiver] = None  # its credit is used, and nothing came of it
@@ -407,6 +418,8 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     ev.LinkDrained: ClientCore._on_drained,
     ev.FlowReceived: ClientCore._on_flow,
     ev.DeliveriesReceived: ClientCore._on_deliveries,
+    ev.RunReceived: ClientCore._on_run,
+    ev.RunSettled: ClientCore._on_run_settled,
     ev.DeliveryAborted: ClientCore._on_aborted,
     ev.StatesReceived: ClientCore._on_states,
     ev.TransactionalStateMissed: lambda core, event: None,  # about sends whose outcome was heard before: an echo

@@ -268,6 +268,8 @@ class ReceiverSpec:
     """True if the user chose the name."""
     exactly_once: DeliveryStore | None = None
     """The store by which deliveries are resumed."""
+    in_runs: bool = False
+    """True if payloads are handed out, and no messages (`run_receiving`)."""
 
     def __post_init__(self) -> None:
         _check_address("receiver", self.address)

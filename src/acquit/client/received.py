@@ -452,12 +452,15 @@ class SessionCoreBase:
             self.core.await_written(receipt, 1)
 
     def why_stale(self, message: MessageCore) -> str:
-        failure = message.receiver.failure
-        if failure is None and message.number < self.since:
+        return self.why_late(message.receiver, message.number, message.delivery.remote_state)
+
+    def why_late(self, receiver: ReceiverBase, number: int, state: object) -> str:
+        """Return why an outcome of a message of this number comes too late. `state`: what the peer said of it."""
+        failure = receiver.failure
+        if failure is None and number < self.since:
             failure = self.core.interruption
         if failure is not None:
             return failure.message
-        state = message.delivery.remote_state
         return f"the peer had settled it before{f', as {describe(state)}' if state is not None else ''}"
 
     # -- the other half's

@@ -217,9 +217,14 @@ class ReceiverCore(ReceiverBase):
             return False
         if self.held < spec.prefetch and self.held_bytes < spec.prefetch_bytes:
             return False
+        sizes = self._sizes_handed_out()
+        return len(sizes) >= spec.prefetch or sum(sizes) >= spec.prefetch_bytes
+
+    def _sizes_handed_out(self) -> list[int]:
+        """Bytes of each message of this connection that is handed out and has no outcome."""
         since = self.session.since
-        held = [m for m in list(self.session.handed_out.values()) if m.receiver is self and m.number >= since]
-        return len(held) >= spec.prefetch or sum(len(m.payload) for m in held) >= spec.prefetch_bytes
+        held = list(self.session.handed_out.values())
+        return [len(m.payload) for m in held if m.receiver is self and m.number >= since]
 
     @property
     def _unacknowledged(self) -> int:
@@ -371,10 +376,12 @@ class ReceiverCore(ReceiverBase):
         number = self.session.number
         kind = self.session.kinds.message
         self._take_in([kind(self, delivery, n) for n, delivery in enumerate(deliveries, number)])
-        count = len(deliveries)
-        self.session.number = number + count
+        self._count_in(len(deliveries), sum([len(delivery.payload) for delivery in deliveries]))
+
+    def _count_in(self, count: int, size: int) -> None:
+        """Count what has arrived against the prefetch, and wake who waits for it."""
+        self.session.number += count
         self.held += count
-        size = sum([len(delivery.payload) for delivery in deliveries])
         self.held_bytes += size
         self._average_bytes += (size / count - self._average_bytes) / 4 if self._average_bytes else size / count
         if self.held_bytes + self.link.credit * self._average_bytes > self.spec.prefetch_bytes:

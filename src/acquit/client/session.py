@@ -25,12 +25,13 @@ from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import TAKEN_BACK, Kinds, MessageCore, ReceiverBase, SessionCoreBase, describe
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.resuming import ResumingReceiver, ResumingSender, check_exactly_once, check_receiving
+from acquit.client.run_receiving import RunReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.transacting import SessionTransactions, TransactedSender
 from acquit.errors import LocalProtocolError, SessionEnded
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import Modified, Target
-from acquit.protocol.delivery import Delivery, is_outcome
+from acquit.protocol.delivery import Delivery, ReceivedRun, is_outcome
 from acquit.protocol.settlement import Phase
 
 if TYPE_CHECKING:
@@ -96,7 +97,11 @@ class SessionCore(SessionCoreBase):
             spec = replace(spec, name=name)
         check_exactly_once(self, spec)
         check_receiving(self, spec)
-        receiver = ReceiverCore(self, spec) if spec.exactly_once is None else ResumingReceiver(self, spec)
+        receiver: ReceiverCore
+        if spec.in_runs:
+            receiver = RunReceiverCore(self, spec)
+        else:
+            receiver = ReceiverCore(self, spec) if spec.exactly_once is None else ResumingReceiver(self, spec)
         receiver.attach()
         self.receivers.append(receiver)
         return receiver
@@ -258,7 +263,7 @@ class SessionCore(SessionCoreBase):
             receipt = delivery.context
             if isinstance(receipt, SettlementReceipt):
                 delivery.context = None
-                self._answer(receipt, delivery, state)
+                self._answer(receipt, delivery.local_state, state, 1)
             else:
                 self._withdraw(delivery)
         receiver = deliveries[0].link.context
@@ -267,12 +272,20 @@ class SessionCore(SessionCoreBase):
         if isinstance(receiver, ReceiverCore) and receiver.starved:
             self.core.short_of_credit[receiver] = None
 
-    def _answer(self, receipt: SettlementReceipt, delivery: Delivery, state: object) -> None:
+    def on_run_answered(self, run: ReceivedRun, state: object) -> None:
+        """The peer has settled deliveries that came together, and had our outcome."""
+        if isinstance(run.context, SettlementReceipt):
+            self._answer(run.context, run.local_state, state, len(run.tags))
+        receiver = run.link.context
+        if isinstance(receiver, ReceiverCore) and receiver.starved:
+            self.core.short_of_credit[receiver] = None
+
+    def _answer(self, receipt: SettlementReceipt, said: object, state: object, count: int) -> None:
         # A peer that settles without a state agrees (2.6.12); one that names another outcome was faster.
-        if state is None or _agree(delivery.local_state, state):
-            receipt.note(self.core.answer_means, 1)
+        if state is None or _agree(said, state):
+            receipt.note(self.core.answer_means, count)
         else:
-            receipt.note(ReceiptStatus.STALE, 1, f"the peer had settled it before, as {describe(state)}")
+            receipt.note(ReceiptStatus.STALE, count, f"the peer had settled it before, as {describe(state)}")
 
     def _on_taken_back(self, deliveries: list[Delivery], state: object) -> None:
         # A spontaneous outcome of the sender (a lock that ran out): it is settled when we confirm it (2.6.12). What we
@@ -309,6 +322,9 @@ class SessionCore(SessionCoreBase):
         if receiver.failure is not None:
             return
         self.say_all()
+        if isinstance(receiver, RunReceiverCore):
+            receiver.settle_leftovers()
+            return
         handed_out = [m for m in list(self.handed_out.values()) if m.receiver is receiver and self.claim(m)]
         buffered = receiver.empty_buffer()
         if self.transactions is not None:

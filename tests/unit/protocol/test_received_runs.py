@@ -13,6 +13,7 @@ from acquit.protocol.delivery import ReceivedRun
 from acquit.protocol.events import RunReceived, RunSettled, StatesReceived
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink
+from acquit.protocol.session import Session
 from acquit.protocol.settlement import Phase
 from tests.support.peer import Peer, attach_to, receiving_engine, sending_attach
 from tests.support.wire import kinds, only
@@ -159,7 +160,9 @@ def test_nobody_hears_the_rest_of_a_session_that_has_ended_meanwhile() -> None:
     peer.engine.turn = Turn(15)
     peer.send_bytes(settled(FIRST, FIRST + 18))
     assert peer.engine.input_waits
-    link.session.end()
+    session = link.session
+    assert isinstance(session, Session)
+    session.end()
     assert isinstance(peer.hear()[-1], End)
     while peer.engine.input_waits:
         assert peer.send_bytes(b"") == []

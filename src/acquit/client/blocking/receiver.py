@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self, overload
+from typing import Self, TypeVar, overload
 
 from acquit.client import aio
-from acquit.client.blocking.messages import ReceivedMessage
+from acquit.client.blocking.messages import Receipt, ReceivedMessage, answered
 from acquit.client.listening import HANDLING, ListeningCore, check_no_coroutine, listening_here
 from acquit.client.options import check_max_messages, check_timeout
+from acquit.client.run_receiving import RunReceiverCore
 from acquit.client.threads import FORKED, Gate, LoopThread, wait
 from acquit.client.with_closing import Closing
 from acquit.errors import ConnectionLost, EndpointError
+from acquit.protocol.constants import Outcome
+
+T = TypeVar("T")
 
 
 class Receiver(Closing, Iterator[ReceivedMessage]):
@@ -71,7 +75,7 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
         message = self._core.take()
         if message is not None:
             return message  # type: ignore[return-value]  # of our KINDS
-        return self._receive_slowly(timeout)
+        return self._receive_slowly(self._core.take, timeout)  # type: ignore[return-value]  # of our KINDS
 
     def receive_many(self, max_messages: int, timeout: float | None = None) -> list[ReceivedMessage]:
         """Wait for one message as `receive` does, and take what else has arrived, up to `max_messages`. [] at the
@@ -163,7 +167,7 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
         message = self._core.take()
         try:
             while message is None:
-                message = self._receive_slowly(None)
+                message = self._receive_slowly(self._core.take, None)
         except EndpointError:
             if self._core.closed_by_us:
                 raise StopIteration from None
@@ -179,13 +183,14 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
         """Say now what was posted before."""
         self._aio._driver.act()
 
-    def _receive_slowly(self, timeout: float | None) -> ReceivedMessage | None:
+    def _receive_slowly(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
+        """Wait until `take` takes something. None at the time-out; raises why nothing will come."""
         core = self._core
         ends_at = None if timeout is None else time.monotonic() + timeout
         while self._arrived(None if ends_at is None else ends_at - time.monotonic()):
-            message = core.take()
-            if message is not None:
-                return message  # type: ignore[return-value]  # of our KINDS
+            taken = take()
+            if taken is not None:
+                return taken
         if core.exhausted:
             raise core.exhaustion()
         return None
@@ -226,6 +231,46 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
 
     def _has_waiters(self) -> bool:
         return self._gate.has_waiters or self._aio._has_waiters()
+
+
+class RunReceiver(Receiver):
+    """Receives payloads, many at a time, and settles them by their numbers: they are numbered from 0 as they are handed
+    out. It gives no messages (`run_receiving`)."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self, receiver: aio.Receiver, loop: LoopThread) -> None:
+        super().__init__(receiver, loop)
+        core = self._core
+        assert isinstance(core, RunReceiverCore)  # `aio.session.attach_in_runs`
+        self._runs = core
+
+    @property
+    def where(self) -> str:
+        """The ``host:port`` of the peer."""
+        return self._core.session.core.where
+
+    def pause(self) -> None:
+        """Take back what credit is left, and grant none until somebody waits for a message again."""
+        self._core.session.core.post((self._core.pause,))
+
+    def receive_payloads(self, max_messages: int, timeout: float | None = None) -> list[bytes]:
+        """Wait for a message as `receive` does, and take what else has arrived, up to `max_messages`. [] at the
+        time-out."""
+        check_max_messages(max_messages)
+        check_timeout(timeout)
+        take = self._runs.take_payloads
+        found = take(max_messages) or self._receive_slowly(lambda: take(max_messages), timeout)
+        payloads: list[bytes] = []
+        while found:
+            payloads += found
+            found = take(max_messages - len(payloads)) if len(payloads) < max_messages else None
+        return payloads
+
+    def settle_numbers(self, ranges: Sequence[tuple[int, int]], outcome: Outcome) -> Receipt:
+        """Give messages their outcome: those with numbers from the first of each pair up to, and without, the second.
+        Returns at once; the receipt ends as that of `Session.settle`, and is STALE where one has an outcome already."""
+        return answered(self._runs.session, self._runs.settle_numbers(ranges, outcome), sync=False)
 
 
 class Listener:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from acquit.client import aio
+from acquit.client.aio.session import attach_in_runs
 from acquit.client.blocking.messages import Receipt, ReceivedMessage, answered
-from acquit.client.blocking.receiver import Receiver
+from acquit.client.blocking.receiver import Receiver, RunReceiver
 from acquit.client.blocking.sender import Sender
 from acquit.client.entries import DeliveryStore
 from acquit.client.modes import AckMode
@@ -240,3 +241,28 @@ class Session(Closing):
 
     def __repr__(self) -> str:
         return repr(self._aio)
+
+
+def receive_in_runs(
+    session: Session,
+    address: str,
+    *,
+    prefetch: int,
+    prefetch_bytes: int,
+    default_outcome: Outcome | None = None,
+    selector: str | None = None,
+) -> RunReceiver:
+    """Attach a receiver as `Session.receiver` does, which hands out payloads. For sessions in mode INDIVIDUAL."""
+
+    async def attach() -> RunReceiver:
+        receiver = await attach_in_runs(
+            session._aio,
+            address,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            default_outcome=default_outcome,
+            selector=selector,
+        )
+        return RunReceiver(receiver, session._loop)
+
+    return session._loop.run(attach())

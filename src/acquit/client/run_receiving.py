@@ -1,0 +1,262 @@
+"""A receiving link of the client that hands out payloads, many at a time, and settles them by their numbers.
+
+Theory of operation. Who takes tens of thousands of messages, looks at their bytes in columns, and gives nearly all of
+them one outcome has no use for an object each. Here a message is a payload and a number: they are numbered from 0 in
+the order in which they are handed out, over the life of the receiver. In between there are *lots*: of what came
+together, and is numbered together. The engine keeps its own runs by delivery-id (`protocol.received_runs`), and is told
+of ranges of ids alone; so neither side minds where the other cuts.
+
+    engine:  a run ──▶ on_run ──▶ buffer of lots ──▶ take_payloads ──▶ handed out, by number
+    engine:  settle_range  ◀────  by delivery-id  ◀──  loop side  ◀──  settle_numbers
+
+All else is as for other receivers in mode INDIVIDUAL: credit, draining, receipts, the close, interruption. What the
+peer takes back while it waits in the buffer is left out as its lot is handed out; later, its outcome is STALE.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from acquit.client.modes import AckMode
+from acquit.client.receipts import ReceiptStatus, SettlementReceipt
+from acquit.client.receiving import ReceiverCore
+from acquit.errors import ConfigurationError
+from acquit.protocol.constants import RELEASED, Outcome
+from acquit.protocol.serial import MASK
+
+if TYPE_CHECKING:
+    from acquit.client.failures import Failure
+    from acquit.client.options import ReceiverSpec
+    from acquit.client.received import MessageCore, SessionCoreBase
+    from acquit.protocol.delivery import Delivery, ReceivedRun
+
+
+@dataclass(slots=True)
+class Lot:
+    """Messages with consecutive delivery-ids, and numbers once they are handed out."""
+
+    arrived: int
+    """The session's number of the first: it tells of which connection they are."""
+    first_id: int
+    payloads: Sequence[bytes]
+    number: int = 0
+
+    @property
+    def end(self) -> int:
+        """Number behind the last."""
+        return self.number + len(self.payloads)
+
+    def cut(self, count: int) -> tuple[Lot, Lot]:
+        """Return the first of them, so many, and the others."""
+        return (
+            Lot(self.arrived, self.first_id, self.payloads[:count], self.number),
+            Lot(self.arrived + count, (self.first_id + count) & MASK, self.payloads[count:], self.number + count),
+        )
+
+
+class RunReceiverCore(ReceiverCore):
+    """A receiver of payloads. Its methods are called as those of `ReceiverCore` are."""
+
+    __slots__ = ("_asked", "_next_number", "_out", "_receipts", "_withdrawn")
+
+    def __init__(self, session: SessionCoreBase, spec: ReceiverSpec) -> None:
+        if (
+            session.mode.name is not AckMode.INDIVIDUAL
+            or spec.browse
+            or spec.unreliable
+            or spec.exactly_once is not None
+        ):
+            raise ConfigurationError("payloads are handed out in mode INDIVIDUAL, and neither browsed nor resumed")
+        super().__init__(session, spec)
+        self.buffer: deque[Lot] = deque()  # type: ignore[assignment]  # each use that asks for more is overridden here
+        self._out: list[Lot] = []
+        """What is handed out and has no outcome, by number: user code appends, and the loop side does all else."""
+        self._next_number = 0
+        self._asked: deque[SettlementReceipt] = deque()
+        """Calls that the loop side has not heard of."""
+        self._receipts: list[SettlementReceipt] = []
+        """Receipts that wait for the peer, and some that have ended."""
+        self._withdrawn: set[int] = set()
+        """Delivery-ids of what the peer has taken back."""
+
+    # -- user side -----------------------------------------------------------------------------------------------------
+
+    def take(self) -> MessageCore | None:
+        """Hand out nothing: there are no messages here."""
+        raise ConfigurationError(f"{self.spec.what} hands out payloads")
+
+    take_for_listener = take
+
+    def take_payloads(self, max_messages: int) -> Sequence[bytes] | None:
+        """Hand out the next, of one lot; None when the buffer is empty."""
+        while True:
+            try:
+                lot = self.buffer.popleft()
+            except IndexError:
+                return None
+            if lot.arrived < self.session.since or self.failure is not None:
+                continue  # its rest was put back as the buffer was emptied
+            count = min(max_messages, len(lot.payloads))
+            gone = False
+            if self._withdrawn:
+                each = [(lot.first_id + at) & MASK in self._withdrawn for at in range(count)]
+                gone = each[0]
+                count = each.index(not gone) if (not gone) in each else count
+            if count < len(lot.payloads):
+                lot, rest = lot.cut(count)
+                self.buffer.appendleft(rest)
+            if gone:
+                self.session.core.post((self._give_back_lots, [lot]))
+                continue
+            lot.number = self._next_number
+            self._next_number += count
+            self._out.append(lot)
+            return lot.payloads
+
+    def settle_numbers(self, ranges: Sequence[tuple[int, int]], outcome: Outcome) -> SettlementReceipt:
+        """Give messages their outcome: those with numbers from the first of each pair up to, and without, the second.
+        It is STALE for one that has an outcome already."""
+        session = self.session
+        session.core.check_outcome(outcome)
+        receipt = session.kinds.receipt(sum([end - first for first, end in ranges]))
+        if not receipt.done:
+            self._asked.append(receipt)
+            session.core.post((self._settle_numbers, ranges, outcome, receipt))
+        return receipt
+
+    def _sizes_handed_out(self) -> list[int]:
+        if self._asked:
+            return []  # outcomes are on their way
+        since = self.session.since
+        return [len(payload) for lot in list(self._out) if lot.arrived >= since for payload in lot.payloads]
+
+    # -- loop side -----------------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Attach, and ask for runs."""
+        super().attach()
+        self.link.takes_runs = self.link.hears_runs = True
+
+    def on_run(self, run: ReceivedRun) -> None:
+        """Messages arrived together."""
+        if self.closing:
+            self.session.engine.settle_run(run, self.spec.default_outcome or RELEASED)
+            return
+        payloads = run.payloads
+        self.buffer.append(Lot(self.session.number, run.first_id, payloads))
+        self._count_in(len(payloads), sum(map(len, payloads)))
+
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Messages arrived one by one."""
+        if self.closing:
+            self._return_to_sender(deliveries)
+            return
+        number = self.session.number
+        self.buffer.extend([Lot(n, one.delivery_id, [one.payload]) for n, one in enumerate(deliveries, number)])
+        self._count_in(len(deliveries), sum([len(delivery.payload) for delivery in deliveries]))
+
+    def on_interrupted(self, failure: Failure) -> None:
+        """The connection is lost, and will be restored."""
+        super().on_interrupted(failure)
+        self._withdrawn.clear()  # another session counts its own
+
+    def withdraw(self, delivery: Delivery) -> bool:
+        """The peer took back a delivery. False: where it is in the buffer, it is left out when its turn comes."""
+        self._withdrawn.add(delivery.delivery_id)
+        return False
+
+    def settle_leftovers(self) -> None:
+        """Give what has no outcome, at the close, that of the mode, or the default-outcome of the link."""
+        mode, wanted = self.mode, self.spec.default_outcome
+        buffered, handed_out = list(self.buffer), list(self._out)
+        self.buffer.clear()
+        self._out.clear()
+        for lots, outcome in (buffered, mode.left_in_buffer), (handed_out, mode.left_handed_out):
+            count = sum([len(lot.payloads) for lot in lots])
+            if outcome is not None and count:
+                self._settle_lots(lots, wanted or outcome, self.session.kinds.receipt(count))
+
+    def open_receipts(self) -> list[SettlementReceipt]:
+        """Receipts that wait for the peer's answer."""
+        return [receipt for receipt in self._receipts if not receipt.done]
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _settle_numbers(self, ranges: Sequence[tuple[int, int]], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        self._asked.popleft()
+        self._settle_lots([lot for first, end in ranges for lot in self._claim(first, end)], outcome, receipt)
+
+    def _settle_lots(self, lots: list[Lot], outcome: Outcome, receipt: SettlementReceipt) -> None:
+        told = sent = 0
+        if self.failure is None:
+            for first_id, count in _stretches([lot for lot in lots if lot.arrived >= self.session.since]):
+                second, forgotten = self.session.engine.settle_range(self.link, first_id, count, outcome, receipt)
+                told, sent = told + second, sent + forgotten
+        found = sum([len(lot.payloads) for lot in lots])
+        if found > told + sent:
+            why = self.session.why_late(self, lots[0].arrived, None)
+            receipt.note(ReceiptStatus.STALE, found - told - sent, why)
+        if receipt.count > found:
+            receipt.note(ReceiptStatus.STALE, receipt.count - found, "it has its outcome already")
+        if sent:
+            self.session.core.await_written(receipt, sent)
+        if told:
+            self._receipts = [*self.open_receipts(), receipt]
+            self.session.core.await_answer(receipt)
+        self._give_back_lots(lots)
+
+    def _claim(self, first: int, end: int) -> Iterator[Lot]:
+        """Take those of these numbers that are handed out and have no outcome."""
+        out = self._out
+        at = max(0, bisect_right(out, first, key=_number) - 1)
+        while at < len(out) and out[at].number < end:
+            lot = out[at]
+            if lot.end <= first:
+                at += 1
+                continue
+            kept = []
+            if lot.number < first:
+                front, lot = lot.cut(first - lot.number)
+                kept.append(front)
+            if lot.end > end:
+                lot, rest = lot.cut(end - lot.number)
+                kept.append(rest)
+            out[at : at + 1] = kept
+            yield lot
+
+    def _give_back_lots(self, lots: list[Lot]) -> None:
+        """Return the credit of messages."""
+        self._warned = False
+        since = self.session.since
+        for lot in lots:
+            if lot.arrived >= since:
+                self.held -= len(lot.payloads)
+                self.held_bytes -= sum(map(len, lot.payloads))
+            if self._withdrawn:
+                self._withdrawn.difference_update([(lot.first_id + at) & MASK for at in range(len(lot.payloads))])
+        self.session.core.short_of_credit[self] = None
+
+
+def _number(lot: Lot) -> int:
+    return lot.number
+
+
+def _stretches(lots: list[Lot]) -> Iterator[tuple[int, int]]:
+    """Return the ranges of consecutive delivery-ids: the first, and how many."""
+    first_id = count = 0
+    for lot in lots:
+        if count and lot.first_id == (first_id + count) & MASK:
+            count += len(lot.payloads)
+            continue
+        if count:
+            yield first_id, count
+        first_id, count = lot.first_id, len(lot.payloads)
+    if count:
+        yield first_id, count
+
+
+__all__ = ["RunReceiverCore"]
