@@ -23,7 +23,7 @@ from acquit.protocol.message import Message
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import Offset, PlannedPart, StreamDriver
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import DrainedDelivery, FolderStore, Outcome, Spool, attempt
+from acquit.spark.spool import FolderStore, Numbers, Outcome, Spool, attempt
 from tests.support.examples import examples
 from tests.support.queue_double import BROKER, DrainDouble, QueueDouble, posting
 
@@ -46,7 +46,7 @@ class Mortal(DrainDouble):
         self._point = point
         self._stuck = stuck
 
-    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
+    def receive(self, rows_max: int) -> Sequence[bytes]:
         received = super().receive(rows_max)
         if received and self._point in ("drained", "stuck"):
             raise Died
@@ -59,7 +59,7 @@ class Mortal(DrainDouble):
         else:
             super().detach()
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
         if outcomes and self._point == "published":
             raise Died
         return super().settle(outcomes)

@@ -356,7 +356,7 @@ def _settle_first(module: ModuleType) -> None:
 
     def receive_and_settle(self: Any, rows_max: int) -> Any:
         received = receive(self, rows_max)
-        settle(self, {Outcome.ACCEPTED: received})
+        settle(self, {Outcome.ACCEPTED: range(self._received - len(received), self._received)})
         return received
 
     module.QueueDrain.receive = receive_and_settle

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 from uuid import UUID
 
 from acquit.broker.intake.shaping import make_body
@@ -11,7 +10,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.sections import scan_sections
 from acquit.protocol.types import ULong
 from acquit.spark.parsing import read_message
-from acquit.spark.spool import DrainedDelivery, Outcome, Part, Result
+from acquit.spark.spool import Numbers, Outcome, Part, Result
 
 BROKER = UUID("6f5c1b1e-6d0e-4f5b-9d43-4b8a55d6a2c1")
 
@@ -90,12 +89,6 @@ def sequence_of(payload: bytes) -> int:
     return read_message(payload, BROKER).sequence or 0
 
 
-class Delivered(NamedTuple):
-    """A `DrainedDelivery`."""
-
-    payload: bytes
-
-
 class DrainDouble:
     """One link to a `QueueDouble`, which gives at most `chunk` messages at a time, and none beyond `until`."""
 
@@ -105,23 +98,26 @@ class DrainDouble:
         self._queue = queue
         self._until = until
         self._held: list[bytes] = []
+        self._given: list[bytes] = []
         self.exhausted = False
         self.broker_id = queue.broker_id
 
-    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
+    def receive(self, rows_max: int) -> Sequence[bytes]:
         count = min(rows_max, self.chunk)
         found = self._queue.older(self._until)[:count]
         for payload in found:
             self._queue.available.remove(payload)
         self._held += found
+        self._given += found
         self.exhausted = not found
-        return [Delivered(payload) for payload in found]
+        return found
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
-        for outcome, messages in outcomes.items():
-            for received in messages:
-                self._held.remove(received.payload)
-                self._queue.settled.append((received.payload, outcome))
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
+        for outcome, numbers in outcomes.items():
+            for number in numbers:
+                payload = self._given[number]
+                self._held.remove(payload)
+                self._queue.settled.append((payload, outcome))
         return self._queue.answers
 
     def detach(self) -> None:

@@ -24,7 +24,7 @@ from acquit.errors import SpoolError, SpoolFenced
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
 from acquit.spark.columns import MessageColumns
-from acquit.spark.spool import DrainedDelivery, Outcome, Part, Poison, RetentionOptions, Spool, SpoolStore, StoreDoubt
+from acquit.spark.spool import Numbers, Outcome, Part, Poison, RetentionOptions, Spool, SpoolStore, StoreDoubt
 from tests.support.baton import Actor, Killed
 from tests.support.queue_double import plain
 
@@ -100,12 +100,13 @@ class _Link:
     def __init__(self, world: World, actor: Actor[object]) -> None:
         self._world = world
         self._actor = actor
+        self._given: list[_Message] = []
         self.lost = False
         self.exhausted = False
         self.broker_id = None if world.faults.foreign else BROKER
         world.links.append(self)
 
-    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
+    def receive(self, rows_max: int) -> Sequence[bytes]:
         self._actor.pause()
         if self.lost:
             self.exhausted = False
@@ -114,14 +115,15 @@ class _Link:
         found = found[: self._world.rng.randint(1, rows_max)]
         for message in found:
             message.link = self
+        self._given += found
         self.exhausted = not found
-        return found
+        return [message.payload for message in found]
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
         # One turn for each: a restart may come in the middle.
-        for outcome, message in [(outcome, one) for outcome, messages in outcomes.items() for one in messages]:
+        for outcome, number in [(outcome, one) for outcome, numbers in outcomes.items() for one in numbers]:
             self._actor.pause()
-            assert isinstance(message, _Message)
+            message = self._given[number]
             if not self.lost:
                 assert message.link is self
                 message.outcomes.append(outcome)

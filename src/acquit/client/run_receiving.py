@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Lot:
+class PayloadLot:
     """Messages with consecutive delivery-ids, and numbers once they are handed out."""
 
     arrived: int
@@ -50,11 +50,13 @@ class Lot:
         """Number behind the last."""
         return self.number + len(self.payloads)
 
-    def cut(self, count: int) -> tuple[Lot, Lot]:
+    def cut(self, count: int) -> tuple[PayloadLot, PayloadLot]:
         """Return the first of them, so many, and the others."""
         return (
-            Lot(self.arrived, self.first_id, self.payloads[:count], self.number),
-            Lot(self.arrived + count, (self.first_id + count) & MASK, self.payloads[count:], self.number + count),
+            PayloadLot(self.arrived, self.first_id, self.payloads[:count], self.number),
+            PayloadLot(
+                self.arrived + count, (self.first_id + count) & MASK, self.payloads[count:], self.number + count
+            ),
         )
 
 
@@ -72,9 +74,10 @@ class RunReceiverCore(ReceiverCore):
         ):
             raise ConfigurationError("payloads are handed out in mode INDIVIDUAL, and neither browsed nor resumed")
         super().__init__(session, spec)
-        self.buffer: deque[Lot] = deque()  # type: ignore[assignment]  # each use that asks for more is overridden here
-        self._out: list[Lot] = []
-        """What is handed out and has no outcome, by number: user code appends, and the loop side does all else."""
+        self.buffer: deque[PayloadLot] = deque()  # type: ignore[assignment]  # each use that asks for more is overridden here
+        self._out: list[PayloadLot] = []
+        """Messages that are handed out and have no outcome, by number: user code appends, and the loop side does all
+        else."""
         self._next_number = 0
         self._asked: deque[SettlementReceipt] = deque()
         """Calls that the loop side has not heard of."""
@@ -147,7 +150,7 @@ class RunReceiverCore(ReceiverCore):
             self.session.engine.settle_run(run, self.spec.default_outcome or RELEASED)
             return
         payloads = run.payloads
-        self.buffer.append(Lot(self.session.number, run.first_id, payloads))
+        self.buffer.append(PayloadLot(self.session.number, run.first_id, payloads))
         self._count_in(len(payloads), sum(map(len, payloads)))
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
@@ -156,7 +159,7 @@ class RunReceiverCore(ReceiverCore):
             self._return_to_sender(deliveries)
             return
         number = self.session.number
-        self.buffer.extend([Lot(n, one.delivery_id, [one.payload]) for n, one in enumerate(deliveries, number)])
+        self.buffer.extend([PayloadLot(n, one.delivery_id, [one.payload]) for n, one in enumerate(deliveries, number)])
         self._count_in(len(deliveries), sum([len(delivery.payload) for delivery in deliveries]))
 
     def on_interrupted(self, failure: Failure) -> None:
@@ -190,7 +193,7 @@ class RunReceiverCore(ReceiverCore):
         self._asked.popleft()
         self._settle_lots([lot for first, end in ranges for lot in self._claim(first, end)], outcome, receipt)
 
-    def _settle_lots(self, lots: list[Lot], outcome: Outcome, receipt: SettlementReceipt) -> None:
+    def _settle_lots(self, lots: list[PayloadLot], outcome: Outcome, receipt: SettlementReceipt) -> None:
         told = sent = 0
         if self.failure is None:
             for first_id, count in _stretches([lot for lot in lots if lot.arrived >= self.session.since]):
@@ -209,7 +212,7 @@ class RunReceiverCore(ReceiverCore):
             self.session.core.await_answer(receipt)
         self._give_back_lots(lots)
 
-    def _claim(self, first: int, end: int) -> Iterator[Lot]:
+    def _claim(self, first: int, end: int) -> Iterator[PayloadLot]:
         """Take those of these numbers that are handed out and have no outcome."""
         out = self._out
         at = max(0, bisect_right(out, first, key=_number) - 1)
@@ -228,7 +231,7 @@ class RunReceiverCore(ReceiverCore):
             out[at : at + 1] = kept
             yield lot
 
-    def _give_back_lots(self, lots: list[Lot]) -> None:
+    def _give_back_lots(self, lots: list[PayloadLot]) -> None:
         """Return the credit of messages."""
         self._warned = False
         since = self.session.since
@@ -241,11 +244,11 @@ class RunReceiverCore(ReceiverCore):
         self.session.core.short_of_credit[self] = None
 
 
-def _number(lot: Lot) -> int:
+def _number(lot: PayloadLot) -> int:
     return lot.number
 
 
-def _stretches(lots: list[Lot]) -> Iterator[tuple[int, int]]:
+def _stretches(lots: list[PayloadLot]) -> Iterator[tuple[int, int]]:
     """Return the ranges of consecutive delivery-ids: the first, and how many."""
     first_id = count = 0
     for lot in lots:

@@ -17,14 +17,19 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 from uuid import UUID
 
-from acquit.client.blocking import Connection, Receipt, ReceivedMessage, Receiver, Session
+import numpy as np
+
+from acquit.client.blocking import Connection, Receipt, Receiver, Session
+from acquit.client.blocking.receiver import RunReceiver
+from acquit.client.blocking.session import receive_in_runs
 from acquit.client.receipts import ReceiptStatus
 from acquit.errors import (
     AcquitError,
     ConfigurationError,
+    DecodeError,
     EndpointError,
     LimitReached,
     LinkDetached,
@@ -32,10 +37,11 @@ from acquit.errors import (
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Accepted, AmqpCondition, Error, Rejected
 from acquit.protocol.extensions import LAST_SEQUENCE, SEQUENCE
+from acquit.protocol.message import Message
 from acquit.spark.beforehand import check_beforehand
 from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently, portion_filter
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import DrainedDelivery, Outcome, Poison
+from acquit.spark.spool import Numbers, Outcome, Poison
 from acquit.spark.tracing import load_tracer
 
 logger = logging.getLogger("acquit.spark")
@@ -85,9 +91,9 @@ class QueueDrain:
         try:
             self.broker_id = broker_id(self._connection)
             check_poison(options, self.broker_id)
-            self._session: Session = self._connection.session("individual")
             # Twice the bytes: the drain must end by its own limit, not stall at the client's.
-            self._receiver: Receiver = self._session.receiver(
+            self._receiver: RunReceiver = receive_in_runs(
+                self._connection.session("individual"),
                 address,
                 prefetch=rows_max,
                 prefetch_bytes=min(2 * bytes_max, _PREFETCH_BYTES_MAX),
@@ -107,13 +113,15 @@ class QueueDrain:
         self._lot_bytes = min(_LOT_BYTES, bytes_max)
         self._received = 0
         self._tracer = None if options.tracer is None else load_tracer(options.tracer)
+        self._traced: list[Message] = []
+        """Messages that were received, where there is a tracer."""
         self.exhausted = False
 
-    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
+    def receive(self, rows_max: int) -> Sequence[bytes]:
         """See `Drain`. Raises EndpointError when the link ends before the first message: then there is a reason."""
         since_ns = 0 if self._tracer is None else time.time_ns()
         try:
-            messages = self._receive(rows_max)
+            payloads = self._receive(rows_max)
         except EndpointError as error:
             if not self._received:
                 raise
@@ -121,42 +129,44 @@ class QueueDrain:
             logger.warning("the link to %s ended while it was drained: %s", self._address, error)
             self.exhausted = False
             return []
-        self._received += len(messages)
-        if self._tracer is not None and messages:
-            self._tracer.received_together(messages, self._address, messages[0].receiver.session.core.where, since_ns)
-        return messages
+        self._received += len(payloads)
+        if self._tracer is not None and payloads:
+            messages = [_traced(payload) for payload in payloads]
+            self._traced += messages
+            self._tracer.received_together(messages, self._address, self._receiver.where, since_ns)
+        return payloads
 
-    def _receive(self, rows_max: int) -> list[ReceivedMessage]:
-        messages: list[ReceivedMessage] = []
+    def _receive(self, rows_max: int) -> list[bytes]:
+        payloads: list[bytes] = []
         size = 0
-        while len(messages) < min(rows_max, _LOT_ROWS) and size < self._lot_bytes:
+        while len(payloads) < min(rows_max, _LOT_ROWS) and size < self._lot_bytes:
             left_s = self._ends_at - time.monotonic()
             if left_s <= 0:
                 break
             try:
-                more = self._receiver.receive_many(rows_max - len(messages), min(_QUIET_S, left_s))
+                more = self._receiver.receive_payloads(rows_max - len(payloads), min(_QUIET_S, left_s))
             except EndpointError:
-                if not messages:
+                if not payloads:
                     raise
-                return messages  # the next call raises it
+                return payloads  # the next call raises it
             if not more:
                 break
-            messages += more
-            size += sum([len(message.payload) for message in more])
+            payloads += more
+            size += sum(map(len, more))
         left_s = self._ends_at - time.monotonic()
         # The first message may be large, or its broker slow: who gave up before the answer would do so for ever.
         patient = not self._received
-        if messages or (left_s <= 0 and not patient):
-            return messages
+        if payloads or (left_s <= 0 and not patient):
+            return payloads
         asked_s = max(left_s, self._answer_s if patient and self.broker_id is not None else _QUIET_S)
         answered = self._receiver.drain(asked_s)
-        messages = self._receiver.receive_many(rows_max, 0)
-        if patient and not messages and not answered and self.broker_id is None:
+        payloads = self._receiver.receive_payloads(rows_max, 0)
+        if patient and not payloads and not answered and self.broker_id is None:
             # Some never answer that. They are not asked for longer than the part may take, for nothing is handed on
             # meanwhile, but what comes then still counts.
-            messages = self._receiver.receive_many(rows_max, max(0.0, self._answer_s - asked_s))
-        self.exhausted = not messages and not self._more(answered)
-        return messages
+            payloads = self._receiver.receive_payloads(rows_max, max(0.0, self._answer_s - asked_s))
+        self.exhausted = not payloads and not self._more(answered)
+        return payloads
 
     def _more(self, answered: bool) -> bool:
         """True if an acquit broker has more for this task than it gives now: it was too slow, or holds that the task
@@ -166,14 +176,12 @@ class QueueDrain:
         for_us = self._received > 0 and self._selector is None
         return not answered or (for_us and (self._receiver.available or 0) > 0)
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
         """See `Drain`: one call and one frame or few for each outcome."""
-        self._ask_for_no_more(outcomes)
+        # Settling gives credit back, and what came for it would go back to the queue with the link, as come before.
+        self._receiver.pause()
         try:
-            receipts = [
-                self._settle(cast(Sequence[ReceivedMessage], messages), _OUTCOMES[outcome])
-                for outcome, messages in outcomes.items()
-            ]
+            receipts = [self._settle(numbers, _OUTCOMES[outcome]) for outcome, numbers in outcomes.items()]
             status = max((receipt.result() for receipt in receipts), default=ReceiptStatus.APPLIED)
         except AcquitError as error:
             logger.warning("settlements at %s are unknown: %s", self._address, error)
@@ -182,25 +190,35 @@ class QueueDrain:
             logger.info("settlements at %s: %s; what comes again is recognised", self._address, status.name)
         return status <= ReceiptStatus.ANSWERED
 
-    @staticmethod
-    def _ask_for_no_more(outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> None:
-        """Settling gives credit back, and what came for it would go back to the queue with the link, as come before."""
-        for messages in outcomes.values():
-            if messages:
-                receiver = cast(ReceivedMessage, messages[0]).receiver
-                receiver.session.core.post((receiver.pause,))
-                return
-
-    def _settle(self, messages: Sequence[ReceivedMessage], outcome: Accepted | Rejected) -> Receipt:
-        receipt = self._session.settle(messages, outcome, sync=False)
-        if self._tracer is not None and messages:
-            self._tracer.settled(messages, self._address, outcome, receipt, messages[0].receiver.session.core.where)
+    def _settle(self, numbers: Numbers, outcome: Accepted | Rejected) -> Receipt:
+        receipt = self._receiver.settle_numbers(_ranges(numbers), outcome)
+        if self._tracer is not None and len(numbers):
+            messages = [self._traced[number] for number in numbers]
+            self._tracer.settled(messages, self._address, outcome, receipt, self._receiver.where)
         return receipt
 
     def detach(self) -> None:
         """See `Drain`."""
         with contextlib.suppress(AcquitError):
             self._connection.close(CLOSE_TIMEOUT_S)
+
+
+def _ranges(numbers: Numbers) -> list[tuple[int, int]]:
+    """Return ascending numbers as ranges: the first of each, and what is behind its last."""
+    if not len(numbers):
+        return []
+    each = np.asarray(numbers)
+    cuts = np.flatnonzero(np.diff(each) != 1) + 1
+    firsts, ends = each[[0, *cuts]], each[[*(cuts - 1), -1]] + 1
+    return list(zip(firsts.tolist(), ends.tolist(), strict=True))
+
+
+def _traced(payload: bytes) -> Message:
+    """Return a message for a tracer to look at; an empty one in the place of what cannot be read."""
+    try:
+        return Message.decode(payload)
+    except DecodeError:
+        return Message()
 
 
 class QueueProbe:

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Protocol
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from acquit.client.blocking import ReceivedMessage
     from acquit.client.receipts import SettlementReceipt
     from acquit.protocol.definitions import Accepted, Rejected
+    from acquit.protocol.message import Message
 
 
 class BatchTracer(Protocol):
     """An observer of what a worker takes: `acquit.telemetry.OpenTelemetry`. `where` is the broker's ``host:port``."""
 
-    def received_together(self, messages: Sequence[ReceivedMessage], address: str, where: str, since_ns: int) -> None:
+    def received_together(self, messages: Sequence[Message], address: str, where: str, since_ns: int) -> None:
         """Messages, at least one, were taken from `address`, from `since_ns` (since the epoch) until now."""
 
     def settled(
         self,
-        messages: Sequence[ReceivedMessage],
+        messages: Sequence[Message],
         address: str,
         outcome: Accepted | Rejected,
         receipt: SettlementReceipt,

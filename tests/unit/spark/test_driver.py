@@ -15,7 +15,7 @@ from acquit.errors import SpoolDamaged, SpoolFenced, SpoolNotShared, SpoolOwned
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import Offset, StreamDriver, spread
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import DrainedDelivery, FolderStore, Poison, Spool, attempt
+from acquit.spark.spool import FolderStore, Poison, Spool, attempt
 from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
 from tests.support.queue_double import BROKER, DrainDouble, QueueDouble, bodies, posting, sequence_of
 
@@ -254,7 +254,7 @@ def test_available_now_does_not_chase_a_trickle_that_leaves_no_time_to_see_the_e
     class Trickle(DrainDouble):
         """Newer ones go on coming, one by one, until the time is up, and a consumer elsewhere takes most of them."""
 
-        def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
+        def receive(self, rows_max: int) -> Sequence[bytes]:
             if self._held and sequence_of(self._held[-1]) > 5:
                 return []
             if not self._queue.available:

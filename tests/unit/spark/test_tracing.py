@@ -75,7 +75,7 @@ def test_a_lot_is_one_span_with_a_link_to_each_sender(broker: acquit.Broker, add
     taken = [*drain.receive(100)]
     while len(taken) < 3:
         taken += drain.receive(100)
-    assert drain.settle({Outcome.ACCEPTED: taken})
+    assert drain.settle({Outcome.ACCEPTED: range(len(taken))})
     drain.detach()
     received = spans(f"receive {address}")
     assert {link.context.span_id for span in received for link in span.links} == set(sent)

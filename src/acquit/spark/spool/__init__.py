@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from acquit.errors import SpoolNotShared, SpoolOwned, SpoolUnfit
 from acquit.spark.spool.attempt import MissingIdentity, Part, Poison, Result, acknowledgement_name, take_part
-from acquit.spark.spool.drain import Drain, DrainedDelivery, Identified, MessageReader, Rows
+from acquit.spark.spool.drain import Drain, Identified, MessageReader, Numbers, Rows
 from acquit.spark.spool.entries import Forgotten, LogTotals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
@@ -40,7 +40,6 @@ from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
 
 __all__ = [
     "Drain",
-    "DrainedDelivery",
     "FolderStore",
     "Forgotten",
     "HeldFiles",
@@ -49,6 +48,7 @@ __all__ = [
     "LogTotals",
     "MessageReader",
     "MissingIdentity",
+    "Numbers",
     "Outcome",
     "Part",
     "Poison",

@@ -32,13 +32,7 @@ import pyarrow as pa
 
 from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
 from acquit.spark.spool.data import decode_batches, encode_batches, spans, without
-from acquit.spark.spool.drain import (
-    Drain,
-    DrainedDelivery,
-    Identified,
-    MessageReader,
-    take_messages,
-)
+from acquit.spark.spool.drain import Drain, Identified, MessageReader, Numbers, take_messages
 from acquit.spark.spool.entries import FIRST_FORMAT, SECOND_FORMAT, LogTotals, Publication
 from acquit.spark.spool.identities import I64, U8, UNKNOWN, Identities, Mask, Outcome
 from acquit.spark.spool.log import Log, LogState
@@ -160,15 +154,17 @@ class _Drained:
     """Messages that were drained, in their order."""
 
     def __init__(self) -> None:
-        self.received: list[DrainedDelivery] = []
+        self.count = 0
+        self.numbers: list[I64] = []
+        """Numbers of them at their drain, part by part."""
         self._identified: list[Identified] = []
 
-    def add(self, received: Sequence[DrainedDelivery], identified: Identified, rows: I64) -> None:
-        """Add these rows of what was received."""
-        if len(rows) < len(received):
-            received = [received[row] for row in rows.tolist()]
+    def add(self, first: int, count: int, identified: Identified, rows: I64) -> None:
+        """Add these rows of so many that were received. `first`: the number of the first."""
+        if len(rows) < count:
             identified = identified.take(rows)
-        self.received += received
+        self.count += len(rows)
+        self.numbers.append(rows + first)
         self._identified.append(identified)
 
     def identified(self) -> Identified:
@@ -180,21 +176,21 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
     """Drain what the limits allow. Return it, and whether the part came to an end: of the queue, or of what is older
     than the newest that it may take. What is too new is held, counts for the limits, and is not returned."""
     drained = _Drained()
-    size = newer = 0
-    while len(drained.received) + newer < part.rows_max and size < part.bytes_max and newer < NEWER_MAX:
-        received = drain.receive(part.rows_max - len(drained.received) - newer)
-        if not received:
+    size = newer = received = 0
+    while drained.count + newer < part.rows_max and size < part.bytes_max and newer < NEWER_MAX:
+        payloads = drain.receive(part.rows_max - drained.count - newer)
+        if not payloads:
             return drained, newer > 0 or drain.exhausted
-        payloads = [one.payload for one in received]
         identified = reader.identify(payloads, drain.broker_id)
         sizes = np.cumsum([size, *map(len, payloads)])
         size = int(sizes[-1])
-        count = min(int(np.searchsorted(sizes, part.bytes_max)), len(received))
+        count = min(int(np.searchsorted(sizes, part.bytes_max)), len(payloads))
         rows = np.arange(count)
         if part.until_sequence is not None:
             rows = np.flatnonzero(identified.sequences[:count] <= part.until_sequence)
             newer += count - len(rows)
-        drained.add(received, identified, rows)
+        drained.add(received, len(payloads), identified, rows)
+        received += len(payloads)
     # With priorities, older ones may be behind newer ones: whoever knows asks the broker (`spark.driver`).
     return drained, newer > 0
 
@@ -217,7 +213,7 @@ class _PartAttempt:
         self._broker_id = broker_id
         self._drained = drained
         self._ended = ended
-        count = len(drained.received)
+        count = drained.count
         identified = drained.identified()
         self._messages = identified.messages
         self._named = identified.named
@@ -325,11 +321,11 @@ class _PartAttempt:
             ).sort(),
         )
 
-    def answers(self) -> dict[Outcome, list[DrainedDelivery]]:
-        """Return what to settle, by outcome, once published."""
-        received, outcomes = self._drained.received, self._outcomes()
-        found = {one: np.flatnonzero(outcomes == one).tolist() for one in Outcome}
-        return {one: [received[row] for row in rows] for one, rows in found.items() if rows}
+    def answers(self) -> dict[Outcome, Numbers]:
+        """Return what to settle, by outcome, once published: the numbers at the drain."""
+        numbers, outcomes = np.concatenate([*self._drained.numbers, np.arange(0)]), self._outcomes()
+        found = {one: numbers[outcomes == one] for one in Outcome}
+        return {one: its_own for one, its_own in found.items() if len(its_own)}
 
     def _again(self) -> Mask:
         recorded: Mask = self._recorded != UNKNOWN

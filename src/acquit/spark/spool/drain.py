@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -17,13 +17,8 @@ import pyarrow as pa
 
 from acquit.spark.spool.identities import I64, NONE, Identities, Mask, Outcome, join
 
-
-class DrainedDelivery(Protocol):
-    """Unsettled delivery, of the drain that gave it."""
-
-    @property
-    def payload(self) -> bytes:
-        """The message as it was transferred."""
+Numbers: TypeAlias = Sequence[int] | I64
+"""Numbers of messages of one drain, ascending: it numbers them from 0, in the order in which it gives them."""
 
 
 class Drain(Protocol):
@@ -37,11 +32,13 @@ class Drain(Protocol):
     def exhausted(self) -> bool:
         """True if the queue had nothing more as `receive` returned nothing; else time was up, or the link was lost."""
 
-    def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
-        """Return at least one message, or none at the end of the queue, of the time, or of the link."""
+    def receive(self, rows_max: int) -> Sequence[bytes]:
+        """Return at least one message, as it was transferred, or none at the end of the queue, of the time, or of the
+        link. Each is unsettled, and has the next number."""
 
-    def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
-        """Settle these and wait for the answers. False when any answer is missing: they may come again."""
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
+        """Settle the messages of these numbers and wait for the answers. False when any answer is missing: they may
+        come again."""
 
     def detach(self) -> None:
         """Give back what is unsettled and let the link go. Never raises; may be called again."""

@@ -20,10 +20,10 @@ from acquit.protocol.message import Message
 from acquit.protocol.types import Timestamp, ULong
 from acquit.spark.columns import ChosenMessages, MessageColumns
 from acquit.spark.spool import (
-    DrainedDelivery,
     FolderStore,
     Identified,
     MissingIdentity,
+    Numbers,
     Outcome,
     Poison,
     Result,
@@ -305,7 +305,7 @@ def test_available_now_takes_nothing_newer_and_gives_it_back(spool: Spool, monke
 def test_what_has_no_sequence_is_not_newer_than_anything() -> None:
     queue = QueueDouble(posting(0, b"a", message_id="a"), broker_id=None)
     drained, ended = attempt_module._drain(queue.attach(), part(until_sequence=0), READER)
-    assert (len(drained.received), ended) == (1, True)
+    assert (drained.count, ended) == (1, True)
 
 
 def test_what_is_newer_counts_in_bytes_too(spool: Spool) -> None:
@@ -457,13 +457,13 @@ def test_a_field_that_names_messages_comes_before_the_sequence(spool: Spool) -> 
 
 def test_a_link_that_is_lost_between_lots(spool: Spool) -> None:
     class Lost(DrainDouble):
-        def receive(self, rows_max: int) -> Sequence[DrainedDelivery]:
+        def receive(self, rows_max: int) -> Sequence[bytes]:
             if self._held:
                 self.detach()
                 return []
             return super().receive(rows_max)
 
-        def settle(self, outcomes: Mapping[Outcome, Sequence[DrainedDelivery]]) -> bool:
+        def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
             return False
 
     queue = QueueDouble(*(plain(number) for number in range(1, 6)))
@@ -505,7 +505,7 @@ def test_a_part_takes_what_it_would_take_one_by_one(
     drain.chunk = chunk
     work = part(rows_max=rows_max, bytes_max=bytes_max, until_sequence=until)
     drained, said = attempt_module._drain(drain, work, READER)
-    assert ([one.payload for one in drained.received], said) == (taken, ended)
+    assert ([payloads[number] for numbers in drained.numbers for number in numbers], said) == (taken, ended)
     identified = drained.identified()
     kept = [payload for some in identified.messages for payload in cast("ChosenMessages", some).payloads()]
     assert kept == taken and len(identified.identities) == len(taken)
