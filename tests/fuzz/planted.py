@@ -96,8 +96,8 @@ MISTAKES = (
         "a short way that differs: rows as arrays",
         "rows",
         "spark/plain.py",
-        "np.arange(len(plain))) > 0",
-        "np.arange(len(plain))) >= 0",
+        "(sequences > 0) &",
+        "(sequences >= 0) &",
     ),
     Mistake(
         "a short way that differs: bodies many at once",

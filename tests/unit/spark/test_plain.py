@@ -637,5 +637,7 @@ def test_what_was_read_together_is_not_read_again(monkeypatch: pytest.MonkeyPatc
     assert [batch.num_rows for batch in rows.batches] == [5, 10, 5]
     assert rows.batches[1]["sequence"].to_pylist() == [*range(6, 16)]
     assert reader.rows(kept[2:3], BROKER).batches == rows.batches[1:2]
+    assert len(reader.rows(kept[:1], BROKER).batches) == 1
+    assert read == [5, 5], "alone it is not read again either"
     monkeypatch.setattr(columns, "_BATCH_ROWS", 3)
     assert [batch.num_rows for batch in reader.rows(kept, BROKER).batches] == [3, 2, 10, 3, 2]
