@@ -3,8 +3,9 @@
 Theory of operation. Who takes tens of thousands of messages, looks at their bytes in columns, and gives nearly all of
 them one outcome has no use for an object each. Here a message is a payload and a number: they are numbered from 0 in
 the order in which they are handed out, over the life of the receiver. In between there are *lots*: of what came
-together, and is numbered together. The engine keeps its own runs by delivery-id (`protocol.received_runs`), and is told
-of ranges of ids alone; so neither side minds where the other cuts.
+together, and is numbered together. The engine keeps its own runs by delivery-id (`protocol.received_runs`), without
+the payloads, and is told of ranges of ids alone; so neither side minds where the other cuts. What is handed out is the
+user's: no payload is kept here.
 
     engine:  a run ──▶ on_run ──▶ buffer of lots ──▶ take_payloads ──▶ handed out, by number
     engine:  settle_range  ◀────  by delivery-id  ◀──  loop side  ◀──  settle_numbers
@@ -42,20 +43,29 @@ class PayloadLot:
     arrived: int
     """The session's number of the first: it tells of which connection they are."""
     first_id: int
+    sizes: Sequence[int]
+    """Bytes of each."""
     payloads: Sequence[bytes]
+    """Empty once they are handed out."""
     number: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return len(self.sizes)
 
     @property
     def end(self) -> int:
         """Number behind the last."""
-        return self.number + len(self.payloads)
+        return self.number + self.count
 
     def cut(self, count: int) -> tuple[PayloadLot, PayloadLot]:
         """Return the first of them, so many, and the others."""
+        arrived, first_id, sizes, payloads = self.arrived, self.first_id, self.sizes, self.payloads
         return (
-            PayloadLot(self.arrived, self.first_id, self.payloads[:count], self.number),
+            PayloadLot(arrived, first_id, sizes[:count], payloads[:count], self.number),
             PayloadLot(
-                self.arrived + count, (self.first_id + count) & MASK, self.payloads[count:], self.number + count
+                arrived + count, (first_id + count) & MASK, sizes[count:], payloads[count:], self.number + count
             ),
         )
 
@@ -103,13 +113,13 @@ class RunReceiverCore(ReceiverCore):
                 return None
             if lot.arrived < self.session.since or self.failure is not None:
                 continue  # its rest was put back as the buffer was emptied
-            count = min(max_messages, len(lot.payloads))
+            count = min(max_messages, lot.count)
             gone = False
             if self._withdrawn:
                 each = [(lot.first_id + at) & MASK in self._withdrawn for at in range(count)]
                 gone = each[0]
                 count = each.index(not gone) if (not gone) in each else count
-            if count < len(lot.payloads):
+            if count < lot.count:
                 lot, rest = lot.cut(count)
                 self.buffer.appendleft(rest)
             if gone:
@@ -117,8 +127,9 @@ class RunReceiverCore(ReceiverCore):
                 continue
             lot.number = self._next_number
             self._next_number += count
+            payloads, lot.payloads = lot.payloads, ()
             self._out.append(lot)
-            return lot.payloads
+            return payloads
 
     def settle_numbers(self, ranges: Sequence[tuple[int, int]], outcome: Outcome) -> SettlementReceipt:
         """Give messages their outcome: those with numbers from the first of each pair up to, and without, the second.
@@ -135,7 +146,7 @@ class RunReceiverCore(ReceiverCore):
         if self._asked:
             return []  # outcomes are on their way
         since = self.session.since
-        return [len(payload) for lot in list(self._out) if lot.arrived >= since for payload in lot.payloads]
+        return [size for lot in list(self._out) if lot.arrived >= since for size in lot.sizes]
 
     # -- loop side -----------------------------------------------------------------------------------------------------
 
@@ -149,18 +160,24 @@ class RunReceiverCore(ReceiverCore):
         if self.closing:
             self.session.engine.settle_run(run, self.spec.default_outcome or RELEASED)
             return
-        payloads = run.payloads
-        self.buffer.append(PayloadLot(self.session.number, run.first_id, payloads))
-        self._count_in(len(payloads), sum(map(len, payloads)))
+        payloads, run.payloads = run.payloads, [b""] * len(run.payloads)
+        sizes = list(map(len, payloads))
+        self.buffer.append(PayloadLot(self.session.number, run.first_id, sizes, payloads))
+        self._count_in(len(sizes), sum(sizes))
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Messages arrived one by one."""
         if self.closing:
             self._return_to_sender(deliveries)
             return
-        number = self.session.number
-        self.buffer.extend([PayloadLot(n, one.delivery_id, [one.payload]) for n, one in enumerate(deliveries, number)])
-        self._count_in(len(deliveries), sum([len(delivery.payload) for delivery in deliveries]))
+        lots = [
+            PayloadLot(number, one.delivery_id, [len(one.payload)], [one.payload])
+            for number, one in enumerate(deliveries, self.session.number)
+        ]
+        for delivery in deliveries:
+            delivery.payload = b""
+        self.buffer.extend(lots)
+        self._count_in(len(lots), sum([lot.sizes[0] for lot in lots]))
 
     def on_interrupted(self, failure: Failure) -> None:
         """The connection is lost, and will be restored."""
@@ -179,7 +196,7 @@ class RunReceiverCore(ReceiverCore):
         self.buffer.clear()
         self._out.clear()
         for lots, outcome in (buffered, mode.left_in_buffer), (handed_out, mode.left_handed_out):
-            count = sum([len(lot.payloads) for lot in lots])
+            count = sum([lot.count for lot in lots])
             if outcome is not None and count:
                 self._settle_lots(lots, wanted or outcome, self.session.kinds.receipt(count))
 
@@ -199,7 +216,7 @@ class RunReceiverCore(ReceiverCore):
             for first_id, count in _stretches([lot for lot in lots if lot.arrived >= self.session.since]):
                 second, forgotten = self.session.engine.settle_range(self.link, first_id, count, outcome, receipt)
                 told, sent = told + second, sent + forgotten
-        found = sum([len(lot.payloads) for lot in lots])
+        found = sum([lot.count for lot in lots])
         if found > told + sent:
             why = self.session.why_late(self, lots[0].arrived, None)
             receipt.note(ReceiptStatus.STALE, found - told - sent, why)
@@ -237,10 +254,10 @@ class RunReceiverCore(ReceiverCore):
         since = self.session.since
         for lot in lots:
             if lot.arrived >= since:
-                self.held -= len(lot.payloads)
-                self.held_bytes -= sum(map(len, lot.payloads))
+                self.held -= lot.count
+                self.held_bytes -= sum(lot.sizes)
             if self._withdrawn:
-                self._withdrawn.difference_update([(lot.first_id + at) & MASK for at in range(len(lot.payloads))])
+                self._withdrawn.difference_update([(lot.first_id + at) & MASK for at in range(lot.count)])
         self.session.core.short_of_credit[self] = None
 
 
@@ -253,11 +270,11 @@ def _stretches(lots: list[PayloadLot]) -> Iterator[tuple[int, int]]:
     first_id = count = 0
     for lot in lots:
         if count and lot.first_id == (first_id + count) & MASK:
-            count += len(lot.payloads)
+            count += lot.count
             continue
         if count:
             yield first_id, count
-        first_id, count = lot.first_id, len(lot.payloads)
+        first_id, count = lot.first_id, lot.count
     if count:
         yield first_id, count
 

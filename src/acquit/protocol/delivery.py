@@ -148,7 +148,8 @@ class ReceivedRun:
     """Deliveries of one link that came one behind the other, with consecutive ids, in one transaction or none: `state`
     is the `remote_state` of each. `local_state` and `context` are those of each as well.
 
-    Settle it with `session.settle_run`, or take `deliveries`, which are single ones like any others.
+    Settle it with `session.settle_run`, or take `deliveries`, which are single ones like any others. Who needs the
+    payloads no longer may put as many empty ones in their place.
     """
 
     __slots__ = (

@@ -179,7 +179,7 @@ class SessionRuns(SessionDeliveries):
 
     def _lay_out_received(self) -> None:
         """Let what came together be single deliveries."""
-        assert self.incoming is not None  # which lays it out
+        _ = self.incoming  # lays it out
 
     def _hear_settled(self, first: int, last: int, state: DeliveryState | None) -> None:
         """The sender has settled these: hear of the runs among them as such, of what is between these one by one, and

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -69,6 +70,19 @@ def test_what_came_together_is_handed_out_and_settled_together() -> None:
     assert outcomes(rig) == dict.fromkeys("abcdefgh", ACCEPTED)
     assert len(rig.server.all(ev.StatesReceived)) == 1, "one disposition"
     assert (receiver.held, receiver.held_bytes, receiver.link.unsettled_count) == (0, 0, 0)
+
+
+def test_who_takes_payloads_is_the_only_one_that_has_them() -> None:
+    rig, _, receiver = rig_of(*"abcdefgh")
+    taken = [payload for _ in range(2) for payload in receiver.take_payloads(5) or ()]
+    assert bodies(taken) == [*"abcdef"]
+    # Known to the list, to the loop and to the function that counts.
+    assert {getrefcount(payload) for payload in taken} == {3}
+    assert receiver.held_bytes == sum(map(len, taken)) + 2 * len(taken[-1])
+    assert bodies(receiver.take_payloads(5)) == [*"gh"]
+    receiver.settle_numbers([(2, 4)], RELEASED)
+    rig.run()
+    assert receiver.held_bytes == 6 * len(taken[-1])
 
 
 def test_some_are_settled_by_their_numbers() -> None:
