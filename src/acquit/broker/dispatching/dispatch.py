@@ -129,7 +129,8 @@ class Dispatch:
                 break
             if not turns:  # all that are in line have had their turn
                 turns = line.count + 1
-                share = -(-queue.backlog.count // turns)
+                # A round ends within a turn, or those who come last in it would have a share of what is left alone.
+                share = min(-(-queue.backlog.count // turns), max(SHARE_MAX, HANDED_MAX // turns))
             turns -= 1
             given = self._give(queue, consumer, min(share, consumer.room))
             self._left -= given
@@ -179,7 +180,7 @@ class Dispatch:
             queue.groups = Groups()
             return 0
         if run is not None and not queue.delayed:
-            count = min(run.count, limit, max(SHARE_MAX, min(HANDED_MAX, RUN_BYTES // run.size_max)))
+            count = min(run.count, limit, max(SHARE_MAX, RUN_BYTES // run.size_max))
             marked = run.recorded is None or self._scribe.mark_ahead(queue, run.sequences[count - 1])
             if marked and self._sending.takes_run(consumer, run, count):
                 return self._sending.hand_run(queue, consumer, backlog.take_run(count))

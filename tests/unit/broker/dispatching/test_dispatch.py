@@ -176,10 +176,17 @@ def test_a_turn_hands_out_so_many_and_queues_take_turns(monkeypatch: pytest.Monk
 
 @pytest.mark.pure
 @pytest.mark.parametrize(
-    ("body_bytes", "consumers", "most"), [(10, 1, 200), (10, 2, 100), (2_500, 1, 104), (20_000, 1, dispatch.SHARE_MAX)]
+    ("body_bytes", "count", "consumers", "most"),
+    [
+        (10, 200, 1, 200),
+        (10, 200, 2, 100),
+        (10, 700, 1, dispatch.HANDED_MAX),
+        (2_500, 200, 1, 104),
+        (20_000, 200, 1, dispatch.SHARE_MAX),
+    ],
 )
-def test_a_share_of_what_came_together_is_bounded_by_its_bytes(
-    monkeypatch: pytest.MonkeyPatch, body_bytes: int, consumers: int, most: int
+def test_a_share_of_what_came_together_is_bounded_by_bytes_and_by_the_turn(
+    monkeypatch: pytest.MonkeyPatch, body_bytes: int, count: int, consumers: int, most: int
 ) -> None:
     handed: list[int] = []
     hand_run = Sending.hand_run
@@ -192,14 +199,31 @@ def test_a_share_of_what_came_together_is_bounded_by_its_bytes(
     world = World()
     client = world.client()
     sender = client.sender("q")
-    for count in (1, 2, 200):  # the first ones are learnt from
-        client.post_all(sender, *[Message(bytes(body_bytes), durable=False)] * count)
+    for number in (1, 2, count):  # the first ones are learnt from
+        client.post_all(sender, *[Message(bytes(body_bytes), durable=False)] * number)
     links = [client.receiver("q", f"c{number}") for number in range(consumers)]
     for link in links:
-        link.grant(400)
+        link.grant(1_000)
     world.settle()
     assert max(handed) == most
-    assert sum(len(client.bodies(link)) for link in links) == 203
+    assert sum(len(client.bodies(link)) for link in links) == count + 3
+
+
+@pytest.mark.parametrize(("consumers", "count"), [(2, 1_000), (3, 1_000), (2, 3_000), (8, 2_000)])
+def test_those_who_wait_alike_get_alike_of_what_came_together(consumers: int, count: int) -> None:
+    """A turn may end before all of it is handed out: nobody's share depends on when that was."""
+    world = World()
+    client, poster = world.client(), world.client("poster")
+    sender = poster.sender("q")
+    for number in (1, 2, *[1_000] * (count // 1_000)):
+        poster.post_all(sender, *[Message(b"m", durable=False)] * number)
+    links = [client.receiver("q", f"c{number}") for number in range(consumers)]
+    for link in links:
+        link.grant(5_000)
+    world.settle()
+    got = [len(client.bodies(link)) for link in links]
+    assert sum(got) == count + 3
+    assert max(got) - min(got) <= max(2 * dispatch.SHARE_MAX, dispatch.HANDED_MAX // consumers)
 
 
 def lines_to_serve(count: int) -> int:
