@@ -81,8 +81,11 @@ class RunReceiverCore(ReceiverCore):
             or spec.browse
             or spec.unreliable
             or spec.exactly_once is not None
+            or not spec.prefetch
         ):
-            raise ConfigurationError("payloads are handed out in mode INDIVIDUAL, and neither browsed nor resumed")
+            raise ConfigurationError(
+                "payloads are prefetched and handed out in mode INDIVIDUAL, and neither browsed nor resumed"
+            )
         super().__init__(session, spec)
         self.buffer: deque[PayloadLot] = deque()  # type: ignore[assignment]  # each use that asks for more is overridden here
         self._out: list[PayloadLot] = []
@@ -105,7 +108,7 @@ class RunReceiverCore(ReceiverCore):
     take_for_listener = take
 
     def take_payloads(self, max_messages: int) -> Sequence[bytes] | None:
-        """Hand out the next, of one lot; None when the buffer is empty."""
+        """Hand out the next, of one lot; None when the buffer is empty. For one thread at a time."""
         while True:
             try:
                 lot = self.buffer.popleft()
@@ -256,8 +259,8 @@ class RunReceiverCore(ReceiverCore):
             if lot.arrived >= since:
                 self.held -= lot.count
                 self.held_bytes -= sum(lot.sizes)
-            if self._withdrawn:
-                self._withdrawn.difference_update([(lot.first_id + at) & MASK for at in range(lot.count)])
+                if self._withdrawn:
+                    self._withdrawn.difference_update([(lot.first_id + at) & MASK for at in range(lot.count)])
         self.session.core.short_of_credit[self] = None
 
 

@@ -264,7 +264,7 @@ class SessionCore(SessionCoreBase):
             if isinstance(receipt, SettlementReceipt):
                 delivery.context = None
                 self._answer(receipt, delivery.local_state, state, 1)
-            else:
+            elif receipt is not TAKEN_BACK:
                 self._withdraw(delivery)
         receiver = deliveries[0].link.context
         if isinstance(receiver, ResumingReceiver):

@@ -53,7 +53,7 @@ class SessionRuns(SessionDeliveries):
         if not run.whole:
             return self.settle_all(run.deliveries, state)
         encoded = self._encode_state(state)
-        if not self._settle_whole(run, state, encoded):
+        if run.settled or not self._settle_whole(self._received_runs.index(run), state, encoded):
             return 0
         self._said(state, self.outgoing_count)
         return len(run.tags)
@@ -68,23 +68,23 @@ class SessionRuns(SessionDeliveries):
         """
         encoded = self._encode_state(state)
         told = forgotten = offset = 0
+        singles: list[Delivery] = []
         while offset < count:
             id_ = (first + offset) & MASK
             at, before = self._run_at(id_, count - offset)
             if before:
                 ids = range(id_, id_ + before)
-                singles = [one for one in map(self._incoming.get, [id_ & MASK for id_ in ids]) if one is not None]
-                second, settled = self._settle_singles(link, singles, state, context)
-                told, forgotten, offset = told + second, forgotten + settled, offset + before
+                singles += [one for one in map(self._incoming.get, [id_ & MASK for id_ in ids]) if one is not None]
+                offset += before
                 continue
-            run = self._received_runs[at]
-            if not run.whole:
+            if not self._received_runs[at].whole:
                 self._lay_out_received()
                 continue
-            run = self._part(at, id_, count - offset)
+            at = self._part(at, id_, count - offset)
+            run = self._received_runs[at]
             size = len(run.tags)
             offset += size
-            if run.link is link and self._settle_whole(run, state, encoded):
+            if run.link is link and self._settle_whole(at, state, encoded):
                 run.context = context
                 if run.settled:
                     forgotten += size
@@ -92,6 +92,9 @@ class SessionRuns(SessionDeliveries):
                     told += size
         if told or forgotten:
             self._said(state, self.outgoing_count)
+        if singles:
+            second, settled = self._settle_singles(link, singles, state, context)
+            told, forgotten = told + second, forgotten + settled
         return told, forgotten
 
     # -- for links
@@ -114,15 +117,16 @@ class SessionRuns(SessionDeliveries):
 
     # -- its own
 
-    def _settle_whole(self, run: ReceivedRun, state: Outcome | TransactionalState, encoded: bytes) -> bool:
-        """Settle a run; False if it is too late for that."""
+    def _settle_whole(self, at: int, state: Outcome | TransactionalState, encoded: bytes) -> bool:
+        """Settle the run at this place; False if it is too late for that."""
+        run = self._received_runs[at]
         step = RECEIVER_STEPS[run.phase][_SETTLE]
         if step is None or not step[1] or run.link.closing or not self.writable:
             return False
         forget = step[1] & _FORGET != 0
         count = len(run.tags)
         if forget:
-            self._received_runs.remove(run)
+            del self._received_runs[at]
             run.link.unsettled_count -= count
         elif not is_outcome(state):
             raise LocalProtocolError(
@@ -162,10 +166,14 @@ class SessionRuns(SessionDeliveries):
                 high = middle
         if low == len(runs):
             return low, count
-        return low, min(count, max(0, distance(id_, runs[low].first_id)))
+        before = distance(id_, runs[low].first_id)
+        if before <= -len(runs[low].tags):  # half of all ids away: it is neither before nor behind
+            return low, count
+        return low, min(count, max(0, before))
 
-    def _part(self, at: int, id_: int, count: int) -> ReceivedRun:
-        """Return the part of the run at this place, in its place, that begins with this id and has at most `count`."""
+    def _part(self, at: int, id_: int, count: int) -> int:
+        """Let the part of the run at this place that begins with this id and has at most `count` be a run; return the
+        place of that."""
         runs = self._received_runs
         run = runs[at]
         before = distance(run.first_id, id_)
@@ -173,9 +181,8 @@ class SessionRuns(SessionDeliveries):
             runs.insert(at, run.split(before))
             at += 1
         if count < len(run.tags):
-            run = run.split(count)
-            runs.insert(at, run)
-        return run
+            runs.insert(at, run.split(count))
+        return at
 
     def _lay_out_received(self) -> None:
         """Let what came together be single deliveries."""
@@ -212,12 +219,12 @@ class SessionRuns(SessionDeliveries):
         if not before:
             run = self._received_runs[at]
             if run.whole and run.local_state is not None and run.state is None:
-                run = self._part(at, first, count)
+                at = self._part(at, first, count)
+                run = self._received_runs.pop(at)
                 step = RECEIVER_STEPS[run.phase][_RECV_SETTLED]
                 assert step is not None  # every input from the peer has a row; tests/properties/test_settlement.py
                 run.phase = step[0]
                 size = len(run.tags)
-                self._received_runs.remove(run)
                 run.link.unsettled_count -= size
                 self.connection.turn.left -= DELIVERY_COST
                 self.connection.events.append(RunSettled(run, state))

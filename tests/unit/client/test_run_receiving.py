@@ -129,6 +129,45 @@ def test_what_the_peer_takes_back_is_not_handed_out_and_its_outcome_is_stale() -
     assert take_all(receiver) == ["i"]
 
 
+def test_what_the_peer_takes_back_is_forgotten_once_it_has_settled_it() -> None:
+    rig, _, receiver = rig_of(*"abcdefgh")
+    sent = rig.peer.sending.unsettled()
+    for at in (2, 3):
+        sent[at].update(Modified(delivery_failed=True))
+    rig.server.answers = False
+    rig.run()
+    assert take_all(receiver) == [*"abefgh"]
+    rig.run()
+    for at in (2, 3):
+        sent[at].settle()
+    rig.run()
+    receiver.settle_numbers([(0, 6)], ACCEPTED)
+    rig.run()
+    assert receiver._withdrawn == set()
+
+
+def test_outcomes_of_a_lost_connection_say_nothing_of_the_next() -> None:
+    """The delivery-ids of a new session begin where those of the old one did."""
+    joined = Joined(options=ConnectOptions())
+    session = joined.session("individual")
+    receiver = session.add_receiver(receiver_spec("q", in_runs=True, prefetch=100))
+    assert isinstance(receiver, RunReceiverCore)
+    sender = joined.session("auto").add_sender(sender_spec(buffer_messages=1_000))
+    joined.run()
+    for number in range(6):
+        joined.send(sender, str(number))
+    joined.run()
+    assert len(take_all(receiver)) == 6
+    joined.cut()
+    joined.restore()
+    joined.run()
+    session.on_answers([receiver.link.unsettled()[3]], RELEASED, True)
+    late = receiver.settle_numbers([(0, 6)], ACCEPTED)
+    joined.run()
+    assert late.status is ReceiptStatus.STALE
+    assert take_all(receiver) == [*"012", "4", "5"], "the peer has taken back 3"
+
+
 def test_an_answer_that_names_another_outcome_is_stale() -> None:
     rig, _, receiver = rig_of(*"abcd")
     rig.server.answers = False

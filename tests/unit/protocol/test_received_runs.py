@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -21,10 +23,10 @@ from tests.support.wire import kinds, only
 FIRST = 1_000  # wide from the start
 
 
-def transfers(first: int, count: int, **fields: Any) -> bytes:
+def transfers(first: int, count: int, message_format: int = 0, **fields: Any) -> bytes:
     frames = []
     for number in range(first, first + count):
-        transfer = Transfer(0, number, number.to_bytes(8, "big"), 0, **fields)
+        transfer = Transfer(0, number, number.to_bytes(8, "big"), message_format, **fields)
         frames.append(encode_frame(0, encode_composite(transfer) + b"%d" % number))
     return b"".join(frames)
 
@@ -133,6 +135,64 @@ def test_on_a_link_in_mode_first_they_are_forgotten() -> None:
     said = peer.hear_only(Disposition)
     assert (said.first, said.last, said.settled) == (FIRST, FIRST + 5, True)
     assert link.unsettled_count == 0 and link.unsettled() == []
+    peer.send_bytes(transfers(FIRST + 6, 3))
+    assert link.session.settle_range(link, FIRST + 6, 3, ACCEPTED, None) == (0, 3), "a run and nothing else"
+    assert peer.hear_only(Disposition).last == FIRST + 8
+
+
+def test_one_that_somebody_has_looked_at_is_heard_of_as_single_ones() -> None:
+    peer, link, run = taking(5)
+    link.session.settle_range(link, FIRST + 1, 5, ACCEPTED, "mine")
+    looked_at = run.deliveries
+    told = only(peer.send_bytes(settled(FIRST + 1, FIRST + 5)), StatesReceived)
+    assert told.deliveries == looked_at and all(one.settled for one in looked_at)
+    assert link.unsettled_count == 1
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_half_of_all_ids_away_is_another_delivery(runs: bool) -> None:
+    peer, link = receiving_engine(100, rcv_settle_mode=RcvSettleMode.SECOND)
+    link.takes_runs = link.hears_runs = runs
+    peer.send_bytes(transfers(FIRST, 1))
+    peer.send_bytes(transfers(FIRST + 1, 1))
+    link.session.settle_range(link, FIRST, 2, ACCEPTED, "mine")
+    peer.hear()
+    away = (FIRST + 1 + (1 << 31)) & 0xFFFF_FFFF
+    assert peer.send_bytes(settled(away, away)) == []
+    assert link.unsettled_count == 2
+    assert link.session.settle_range(link, away, 1, RELEASED, "other") == (0, 0)
+
+
+def lines_to_settle(count: int) -> int:
+    """How many lines of acquit it takes to settle so many runs, each with a single delivery behind it."""
+    peer, link = receiving_engine(10 * count, rcv_settle_mode=RcvSettleMode.SECOND)
+    link.takes_runs = link.hears_runs = True
+    peer.send_bytes(transfers(FIRST, 1))
+    at = FIRST + 1
+    for _ in range(count):
+        peer.send_bytes(transfers(at, 3))
+        peer.send_bytes(transfers(at + 3, 1, message_format=1))
+        at += 4
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace if "/acquit/" in frame.f_code.co_filename else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        assert link.session.settle_range(link, FIRST, 4 * count + 1, ACCEPTED, "mine") == (4 * count + 1, 0)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+@pytest.mark.pure
+def test_runs_and_single_ones_in_turns_cost_no_more_each_where_there_are_many() -> None:
+    few, many = lines_to_settle(20), lines_to_settle(200)
+    assert many < 15 * few, "ten times as many"
 
 
 def of_many_runs(count: int) -> tuple[Peer, ReceivingLink]:
