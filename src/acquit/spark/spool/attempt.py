@@ -38,6 +38,9 @@ from acquit.spark.spool.identities import I64, U8, UNKNOWN, Identities, Mask, Ou
 from acquit.spark.spool.log import Log, LogState
 from acquit.spark.spool.store import SpoolStore
 
+_FEW: Final = 256
+"""Messages to have at least before they are looked at: to read some together takes milliseconds, whatever their number,
+and what is kept of that a page or two."""
 NEWER_MAX: Final = 1_000
 """An AvailableNow part ends after this many messages posted after the run began. They are given back."""
 
@@ -177,10 +180,12 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
     than the newest that it may take. What is too new is held, counts for the limits, and is not returned."""
     drained = _Drained()
     size = newer = received = 0
-    while drained.count + newer < part.rows_max and size < part.bytes_max and newer < NEWER_MAX:
-        payloads = drain.receive(part.rows_max - drained.count - newer)
+    over = False
+    while not over and drained.count + newer < part.rows_max and size < part.bytes_max and newer < NEWER_MAX:
+        few = _FEW if part.until_sequence is None else min(_FEW, NEWER_MAX - newer)
+        payloads, over = _receive(drain, few, part.rows_max - drained.count - newer, part.bytes_max - size)
         if not payloads:
-            return drained, newer > 0 or drain.exhausted
+            break
         identified = reader.identify(payloads, drain.broker_id)
         sizes = np.cumsum([size, *map(len, payloads)])
         size = int(sizes[-1])
@@ -192,7 +197,20 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
         drained.add(received, len(payloads), identified, rows)
         received += len(payloads)
     # With priorities, older ones may be behind newer ones: whoever knows asks the broker (`spark.driver`).
-    return drained, newer > 0
+    return drained, newer > 0 or (over and drain.exhausted)
+
+
+def _receive(drain: Drain, few: int, rows_max: int, bytes_max: int) -> tuple[list[bytes], bool]:
+    """Receive messages until they are more than `few`, or reach a limit. Return them, and whether that is over."""
+    payloads: list[bytes] = []
+    size = 0
+    while len(payloads) < min(few, rows_max) and size < bytes_max:
+        received = drain.receive(rows_max - len(payloads))
+        if not received:
+            return payloads, True
+        payloads += received
+        size += sum(map(len, received))
+    return payloads, False
 
 
 class _PartAttempt:

@@ -12,7 +12,7 @@ from unittest import mock
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
@@ -481,9 +481,11 @@ def test_a_link_that_is_lost_between_lots(spool: Spool) -> None:
     st.integers(1, 12),
     st.integers(1, 2_000),
     st.sampled_from([None, 5]),
+    st.sampled_from([1, 4, 256]),
 )
+@example([(1, 1), (2, 1), (3, 1)], 100, 12, 2 * len(plain(1, b"x" * 100)), None, 256)
 def test_a_part_takes_what_it_would_take_one_by_one(
-    given_messages: list[tuple[int, int]], chunk: int, rows_max: int, bytes_max: int, until: int | None
+    given_messages: list[tuple[int, int]], chunk: int, rows_max: int, bytes_max: int, until: int | None, few: int
 ) -> None:
     payloads = [plain(sequence, b"x" * 100 * size) for sequence, size in given_messages]
     taken: list[bytes] = []
@@ -504,8 +506,35 @@ def test_a_part_takes_what_it_would_take_one_by_one(
     drain = QueueDouble(*payloads).attach()
     drain.chunk = chunk
     work = part(rows_max=rows_max, bytes_max=bytes_max, until_sequence=until)
-    drained, said = attempt_module._drain(drain, work, READER)
+    with mock.patch.object(attempt_module, "_FEW", few):
+        drained, said = attempt_module._drain(drain, work, READER)
     assert ([payloads[number] for numbers in drained.numbers for number in numbers], said) == (taken, ended)
     identified = drained.identified()
     kept = [payload for some in identified.messages for payload in cast("ChosenMessages", some).payloads()]
     assert kept == taken and len(identified.identities) == len(taken)
+
+
+@pytest.mark.parametrize(("until", "lots"), [(None, [256, 256, 88]), (0, [256, 256, 88]), (1_000, [256, 256, 88])])
+def test_few_messages_are_looked_at_together(until: int | None, lots: list[int]) -> None:
+    """They come one by one from a queue that is nearly empty."""
+    looked_at: list[int] = []
+
+    class Noting(MessageColumns):
+        def identify(self, payloads: Sequence[bytes], broker_id: UUID | None) -> Identified:
+            looked_at.append(len(payloads))
+            return super().identify(payloads, broker_id)
+
+    drain = QueueDouble(*[plain(1 + number, b"x") for number in range(600)]).attach()
+    drain.chunk = 1
+    work = part(rows_max=1_000, bytes_max=1 << 20, until_sequence=until)
+    drained, ended = attempt_module._drain(drain, work, Noting("q"))
+    assert (looked_at, ended, drained.count) == (lots, True, 0 if until == 0 else 600)
+
+
+def test_newer_messages_are_held_up_to_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_module, "NEWER_MAX", 10)
+    queue = QueueDouble(*[plain(1 + number, b"x") for number in range(600)])
+    drain = queue.attach()
+    drain.chunk = 1
+    drained, ended = attempt_module._drain(drain, part(rows_max=1_000, bytes_max=1 << 20, until_sequence=5), READER)
+    assert (drained.count, ended, len(queue.available)) == (5, True, 585)
