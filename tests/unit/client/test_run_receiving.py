@@ -198,6 +198,7 @@ def test_the_close_gives_back_what_has_no_outcome_and_waits_for_the_answers() ->
     receiver.detach()
     rig.run()
     assert late.status is ReceiptStatus.STALE and receiver.detached.done and receiver.open_receipts() == []
+    assert (receiver.held, receiver.held_bytes) == (0, 0), "credit comes back once"
     with pytest.raises(errors.LinkDetached):
         receiver.check()
 
@@ -316,7 +317,10 @@ def test_after_an_interruption_everything_comes_again_under_other_numbers(count:
     assert (receiver.held, receiver.link.unsettled_count) == (0, 0)
 
 
-@pytest.mark.parametrize(("mode", "changes"), [("auto", {}), ("individual", {"browse": True}), ("client", {})])
+@pytest.mark.parametrize(
+    ("mode", "changes"),
+    [("auto", {}), ("individual", {"browse": True}), ("client", {}), ("individual", {"prefetch": 0})],
+)
 def test_payloads_are_for_mode_individual(mode: str, changes: dict[str, Any]) -> None:
     rig = Rig()
     with pytest.raises(errors.ConfigurationError, match="handed out in mode INDIVIDUAL"):

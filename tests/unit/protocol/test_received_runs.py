@@ -118,6 +118,7 @@ def test_nothing_is_settled_while_the_link_closes() -> None:
     link.closing = True
     assert link.session.settle_range(link, FIRST, 6, ACCEPTED, "mine") == (0, 0)
     assert (run.context, peer.hear()) == (None, [])
+    assert {one.context for one in link.unsettled()} == {None}, "the single one neither"
 
 
 def test_what_is_of_another_link_is_passed_over() -> None:
