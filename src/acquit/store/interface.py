@@ -269,8 +269,8 @@ class Journal(Protocol):
         ...
 
     def take_batch(self) -> Batch | None:
-        """Take everything pending as one batch, joined; None when nothing is pending or a batch is still in flight (at
-        most one is: the next is gathered meanwhile)."""
+        """Take everything pending as one batch, joined and checksummed; None when nothing is pending or a batch is
+        still in flight (at most one is: the next is gathered meanwhile)."""
         ...
 
     def complete(self, batch: Batch) -> Position:

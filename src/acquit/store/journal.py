@@ -190,6 +190,7 @@ class SegmentedJournal:
             records=self._records,
             body=body,
             body_bytes=body_bytes,
+            body_crc=crc32(body),
             synced_end=self._synced,
             time_us=self._clock_us(),
             turning=self._turning,

@@ -12,8 +12,8 @@ All little-endian; both heads are 64 bytes. A record's head and event together f
 
 **Checksums** are CRC-32 (the zlib one: present everywhere, and fast in C). Each is computed over the bulk first and the
 head after it: ``crc32(head, crc32(bulk))``. So the CRC of a payload, which the ledger wants in the event anyway as the
-message's fingerprint, is also the first half of the record's own, and a message is passed over once for both. That of
-a batch is computed on the thread that writes it.
+message's fingerprint, is also the first half of the record's own, and a message is passed over once for both. For a
+batch it means that the event loop can checksum the body before the batch thread knows which segment it goes to.
 
 * record crc: payload, then the record from `payload bytes` to the end of meta.
 * batch crc: body and padding, then the batch head from `length` to its end (the header crc included).

@@ -35,7 +35,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
-from zlib import crc32
 
 from acquit.errors import StoreError, StoreFailed, StoreFull
 from acquit.store.catalog import Catalog
@@ -59,6 +58,7 @@ class WriteBatch:
         "_writer",
         "body",
         "body_bytes",
+        "body_crc",
         "end",
         "records",
         "start",
@@ -76,6 +76,7 @@ class WriteBatch:
         records: int,
         body: bytes,
         body_bytes: int,
+        body_crc: int,
         synced_end: Position,
         time_us: int,
         turning: bool = False,
@@ -88,6 +89,7 @@ class WriteBatch:
         self.records = records
         self.body = body
         self.body_bytes = body_bytes
+        self.body_crc = body_crc
         self.synced_end = synced_end
         self.time_us = time_us
         self.turning = turning
@@ -112,7 +114,7 @@ class WriteBatch:
             synced_end=self.synced_end,
             time_us=self.time_us,
             body_bytes=self.body_bytes,
-            body_crc=crc32(self.body),
+            body_crc=self.body_crc,
         )
         return head + self.body
 
