@@ -252,18 +252,18 @@ class ReceiverSpec:
     prefetch: int
     """Messages; 0: one credit for each `receive`, taken back at its timeout."""
     prefetch_bytes: int
-    browse: bool
-    default_outcome: Outcome | None
-    filters: Mapping[str, object] | None
-    selector: str | None
-    no_local: bool
-    topic: bool
-    subscription: Subscription | None
-    unreliable: bool
+    browse: bool = False
+    default_outcome: Outcome | None = None
+    filters: Mapping[str, object] | None = None
+    selector: str | None = None
+    no_local: bool = False
+    topic: bool = False
+    subscription: Subscription | None = None
+    unreliable: bool = False
     """The peer settles messages as it sends them, whatever the mode of the session: at most once."""
-    target: str | None
-    capabilities: tuple[str, ...]
-    properties: Mapping[str, object] | None
+    target: str | None = None
+    capabilities: tuple[str, ...] = ()
+    properties: Mapping[str, object] | None = None
     named: bool = False
     """True if the user chose the name."""
     exactly_once: DeliveryStore | None = None

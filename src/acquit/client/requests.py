@@ -364,17 +364,7 @@ async def open_requester(
             address=reply_to,
             prefetch=PREFETCH,
             prefetch_bytes=BUFFER_BYTES,
-            browse=False,
-            default_outcome=None,
-            filters=None,
-            selector=None,
-            no_local=False,
-            topic=False,
-            subscription=None,
             unreliable=reply_to is None,
-            target=None,
-            capabilities=(),
-            properties=None,
         )
     )
     try:

@@ -87,7 +87,7 @@ class RunReceiverCore(ReceiverCore):
                 "payloads are prefetched and handed out in mode INDIVIDUAL, and neither browsed nor resumed"
             )
         super().__init__(session, spec)
-        self.buffer: deque[PayloadLot] = deque()  # type: ignore[assignment]  # each use that asks for more is overridden here
+        self.buffer: deque[PayloadLot] = deque()  # type: ignore[assignment]  # `ReceiverCore` asks whether there is any; all else is overridden
         self._out: list[PayloadLot] = []
         """Messages that are handed out and have no outcome, by number: user code appends, and the loop side does all
         else."""

@@ -109,8 +109,7 @@ class SessionRuns(SessionDeliveries):
 
     def hear_range(self, role: Role, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
         """The peer, in this role, says this of the deliveries from `first` to `last`."""
-        count = ((last - first) & MASK) + 1
-        if settled and not role and self._received_runs and count <= _HALF:
+        if settled and not role and self._received_runs and (last - first) & MASK < _HALF:
             self._hear_settled(first, last, state)
         else:
             super().hear_range(role, first, last, settled, state)

@@ -14,7 +14,7 @@ broken to tell. Where the query wants bodies as text or JSON (`spark.decoding`),
 corrupt row too, with all other columns; as that depends on what the query wants, it is found again where a replay wants
 something else.
 
-**Identity** is found without parsing the rest, so that a message with a damaged body is still recognised.
+**Identity** is found whatever the sections behind it are, so that a message with a damaged body is still recognised.
 
 Most messages go the short way (`spark.plain`), all others the long one (`spark.parsing`). The lots that are read for
 the identities are kept for the rows: the bytes are joined and looked at once.

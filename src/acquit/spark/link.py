@@ -25,6 +25,7 @@ import numpy as np
 from acquit.client.blocking import Connection, Receipt, Receiver, Session
 from acquit.client.blocking.receiver import RunReceiver
 from acquit.client.blocking.session import receive_in_runs
+from acquit.client.options import ReceiverSpec, link_name
 from acquit.client.receipts import ReceiptStatus
 from acquit.errors import (
     AcquitError,
@@ -94,11 +95,15 @@ class QueueDrain:
             # Twice the bytes: the drain must end by its own limit, not stall at the client's.
             self._receiver: RunReceiver = receive_in_runs(
                 self._connection.session("individual"),
-                address,
-                prefetch=rows_max,
-                prefetch_bytes=min(2 * bytes_max, _PREFETCH_BYTES_MAX),
-                default_outcome=RELEASED,
-                selector=self._selector,
+                ReceiverSpec(
+                    name=link_name(address),
+                    address=address,
+                    prefetch=rows_max,
+                    prefetch_bytes=min(2 * bytes_max, _PREFETCH_BYTES_MAX),
+                    default_outcome=RELEASED,
+                    selector=self._selector,
+                    in_runs=True,
+                ),
             )
         except BaseException as error:
             self.detach()

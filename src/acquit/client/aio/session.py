@@ -308,36 +308,7 @@ class Session(AsyncClosing):
         link.attached.check()
 
 
-async def attach_in_runs(
-    session: Session,
-    address: str,
-    *,
-    prefetch: int,
-    prefetch_bytes: int,
-    default_outcome: Outcome | None = None,
-    selector: str | None = None,
-) -> Receiver:
-    """Attach a receiver as `Session.receiver` does, of which only payloads are taken (`blocking.receiver.RunReceiver`).
-
-    For sessions in mode INDIVIDUAL; a tracer of the connection hears nothing of it.
-    """
-    return await session._attach_receiver(
-        ReceiverSpec(
-            name=link_name(address),
-            address=address,
-            prefetch=prefetch,
-            prefetch_bytes=prefetch_bytes,
-            browse=False,
-            default_outcome=default_outcome,
-            filters=None,
-            selector=selector,
-            no_local=False,
-            topic=False,
-            subscription=None,
-            unreliable=False,
-            target=None,
-            capabilities=(),
-            properties=None,
-            in_runs=True,
-        )
-    )
+async def attach_in_runs(session: Session, spec: ReceiverSpec) -> Receiver:
+    """Attach a receiver of which only payloads are taken (`spec.in_runs`). For sessions in mode INDIVIDUAL; a tracer of
+    the connection hears nothing of it."""
+    return await session._attach_receiver(spec)

@@ -242,7 +242,7 @@ class RunReceiver(Receiver):
     def __init__(self, receiver: aio.Receiver, loop: LoopThread) -> None:
         super().__init__(receiver, loop)
         core = self._core
-        assert isinstance(core, RunReceiverCore)  # `aio.session.attach_in_runs`
+        assert isinstance(core, RunReceiverCore)  # `blocking.session.receive_in_runs`
         self._runs = core
 
     @property

@@ -13,7 +13,7 @@ from acquit.client.blocking.receiver import Receiver, RunReceiver
 from acquit.client.blocking.sender import Sender
 from acquit.client.entries import DeliveryStore
 from acquit.client.modes import AckMode
-from acquit.client.options import DeliveryMode
+from acquit.client.options import DeliveryMode, ReceiverSpec
 from acquit.client.threads import LoopThread
 from acquit.client.with_closing import Closing
 from acquit.protocol.delivery import Outcome
@@ -243,26 +243,10 @@ class Session(Closing):
         return repr(self._aio)
 
 
-def receive_in_runs(
-    session: Session,
-    address: str,
-    *,
-    prefetch: int,
-    prefetch_bytes: int,
-    default_outcome: Outcome | None = None,
-    selector: str | None = None,
-) -> RunReceiver:
-    """Attach a receiver as `Session.receiver` does, which hands out payloads. For sessions in mode INDIVIDUAL."""
+def receive_in_runs(session: Session, spec: ReceiverSpec) -> RunReceiver:
+    """Attach a receiver that hands out payloads: see `aio.session.attach_in_runs`."""
 
     async def attach() -> RunReceiver:
-        receiver = await attach_in_runs(
-            session._aio,
-            address,
-            prefetch=prefetch,
-            prefetch_bytes=prefetch_bytes,
-            default_outcome=default_outcome,
-            selector=selector,
-        )
-        return RunReceiver(receiver, session._loop)
+        return RunReceiver(await attach_in_runs(session._aio, spec), session._loop)
 
     return session._loop.run(attach())

@@ -201,7 +201,7 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
 
 
 def _receive(drain: Drain, few: int, rows_max: int, bytes_max: int) -> tuple[list[bytes], bool]:
-    """Receive messages until they are more than `few`, or reach a limit. Return them, and whether that is over."""
+    """Receive messages until they are `few` at least, or reach a limit. Return them, and whether nothing more came."""
     payloads: list[bytes] = []
     size = 0
     while len(payloads) < min(few, rows_max) and size < bytes_max:

@@ -29,7 +29,7 @@ from acquit.spark.spool.identities import BYTES_EACH, NONE, Identities
 FIRST_FORMAT: Final = 1
 SECOND_FORMAT: Final = 2
 FORMAT: Final = 3
-_READ: Final = (FIRST_FORMAT, SECOND_FORMAT, 3)
+_READ: Final = (FIRST_FORMAT, SECOND_FORMAT, FORMAT)
 _DIGEST_BYTES: Final = 32
 
 Span: TypeAlias = tuple[int, int]
