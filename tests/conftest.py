@@ -213,7 +213,11 @@ def shell(logging_as_before: None, monkeypatch: pytest.MonkeyPatch, capsys: pyte
             sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode() if isinstance(stdin, str) else stdin), "utf-8")
         )
         capsys.readouterr()
-        code = run([str(argument) for argument in arguments])
+        heard = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        try:
+            code = run([str(argument) for argument in arguments])
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, heard)  # `acquit serve` hears none as its process ends
         return Ran(code, *capsys.readouterr())
 
     return execute

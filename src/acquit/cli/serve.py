@@ -3,7 +3,8 @@
 When it is ready it prints one line with its URL on standard output, so that a script can wait for it and, with
 ``--port 0``, learn the port; the URL of the HTTP interface stands at its end, if there is one. Everything else is
 logged on standard error. SIGTERM and SIGINT stop it in order: connections are closed, what was answered is on the disk,
-the journal says that the stop was clean. A second signal does not wait. SIGHUP has the configuration read again. A
+the journal says that the stop was clean. A second signal does not wait, and one that comes when all is done changes
+nothing: the exit code says how the broker ended. SIGHUP has the configuration read again, as soon as it is ready. A
 service manager, where there is one, is told all of that (`service_manager`).
 """
 
@@ -14,7 +15,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
@@ -27,6 +28,8 @@ from acquit.cli.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from acquit.broker.options import BrokerOptions
+
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
@@ -82,17 +85,30 @@ def _given(option: str) -> bool:
 async def _serve(
     host: str, port: int, data: Path, options: BrokerOptions, config: Path | None, accept_loss: bool
 ) -> None:
+    """Run one broker, from its start to its end; to be the last thing that its process does."""
+    try:
+        await _live(host, port, data, options, config, accept_loss)
+    finally:
+        # The end of the loop gives signals their defaults back, and one that came late would be the exit code.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPS, signal.SIGHUP))
+
+
+async def _live(
+    host: str, port: int, data: Path, options: BrokerOptions, config: Path | None, accept_loss: bool
+) -> None:
     from acquit.broker.server import Server, tune_process
 
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    hung_up = asyncio.Event()
 
     def stop(number: signal.Signals) -> None:
         loop.remove_signal_handler(number)
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOPS:
         loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     server = Server(data, options, host=host, port=port, config=config, accept_loss=accept_loss, own_process=True)
     await server.start()
     manager = ServiceManager.of(os.environ)
@@ -102,7 +118,6 @@ async def _serve(
         manager.reloading()
         server.reload_soon().when_finished(lambda _: manager.ready(place))
 
-    loop.add_signal_handler(signal.SIGHUP, reload)
     tune_process()
     face = None
     if options.http is not None:
@@ -116,6 +131,9 @@ async def _serve(
         place = f"{place}, {face.url}"
     click.echo(f"acquit {version()} ready: {place}")
     manager.ready(place)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    if hung_up.is_set():
+        reload()
     told = asyncio.create_task(stopping.wait())
     ended = asyncio.create_task(server.wait())  # before it is told to: its journal failed
     await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)

@@ -82,3 +82,39 @@ def test_a_configuration_that_cannot_be(shell: Shell, tmp_path: Path) -> None:
     assert (ran.code, ran.out) == (Exit.USAGE, "")
     assert "limits.memory_bytes_max" in ran.err
     assert not (tmp_path / "data").exists()
+
+
+@contextmanager
+def prepared(text: str, data: Path) -> Iterator[subprocess.Popen[str]]:
+    """`acquit serve` in a process that ran this text before; it knows `os`, `signal` and `server`, the module."""
+    text = f"import os, signal; from acquit.broker import server\n{text}\nfrom acquit.cli import main; main()"
+    command = [sys.executable, "-c", text, "serve", "--log-format", "json", "--port", "0", "--data", str(data)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("late", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_comes_late_is_not_how_it_ended(tmp_path: Path, late: signal.Signals) -> None:
+    """Python ends in steps, and the loop's handlers are gone before the first; the signal is sent in one of them."""
+    sent_late = f"import atexit; atexit.register(os.kill, os.getpid(), {late})"
+    stopped = "server.tune_process = lambda: os.kill(os.getpid(), signal.SIGTERM)"
+    with acquit.Broker(tmp_path / "data"), prepared(sent_late, tmp_path / "data") as process:
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, "is in use" in err) == (Exit.FAILED, True), err
+    with prepared(f"{sent_late}; {stopped}", tmp_path / "data") as process:
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, "stopped" in err) == (Exit.OK, True), err
+
+
+def test_a_signal_to_read_again_that_comes_early_is_kept(tmp_path: Path) -> None:
+    """It comes before the folder is opened, and is obeyed when the broker is ready."""
+    early = "make = server.Server; server.Server = lambda *a, **o: os.kill(os.getpid(), signal.SIGHUP) or make(*a, **o)"
+    with prepared(early, tmp_path / "data") as process:
+        assert process.stderr is not None
+        events = (json.loads(line)["event"] for line in process.stderr)
+        assert "the configuration was read again" in events
+        process.terminate()
+        assert process.wait(60) == Exit.OK
