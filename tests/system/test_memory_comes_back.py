@@ -39,6 +39,9 @@ STAYS = {"Message", "MessageExtra", "Symbol", "ULong", "TrendPoint", "_Trend"}
 that ends meanwhile leaves points for the console to draw."""
 SAID = ("peer", "container", "user", "action", "target", "result")
 """Particulars of what a broker says."""
+STRANGERS_MAX = 3
+"""Times to try again, as somebody else was here: the port may have been that of a broker of another test, whose client
+looks for it still. What leaks does so each time."""
 TLS_FILES = Path(__file__).parent.parent / "support" / "tls"
 
 Scenario = Callable[[Server], Awaitable[None]]
@@ -209,8 +212,13 @@ def serve(folder: Path) -> Server:
     return Server(folder, BrokerOptions(journal=JournalOptions.small(), tls=tls, security=security), port=0)
 
 
+def visits(log: pytest.LogCaptureFixture) -> int:
+    """How often brokers of this process have said something of a peer."""
+    return sum(getattr(record, "peer", None) is not None for record in log.records)
+
+
 def said(log: pytest.LogCaptureFixture) -> Iterator[str]:
-    """What brokers of this process have said meanwhile: a stranger may have come to the port."""
+    """What brokers of this process have said meanwhile."""
     for record in log.records:
         told = {name: value for name in SAID if (value := getattr(record, name, None)) is not None}
         yield f"{record.getMessage()} {told}"
@@ -228,13 +236,18 @@ def test_nothing_of_a_connection_survives_it(
         try:
             await scenario(server)  # what is imported, cached or declared once
             await settled(server)
-            with collector_off():
-                before = census()
-                await scenario(server)
-                await settled(server)
-                left = census() - before
-                counts = [f"{name}: {count}" for name, count in sorted(left.items())]
-                assert not left, "\n".join([*counts, *said(caplog)])
+            usual = visits(caplog)
+            for _ in range(STRANGERS_MAX + 1):
+                caplog.clear()
+                with collector_off():
+                    before = census()
+                    await scenario(server)
+                    await settled(server)
+                    left = census() - before
+                if not left or visits(caplog) == usual:
+                    break
+            counts = [f"{name}: {count}" for name, count in sorted(left.items())]
+            assert not left, "\n".join([*counts, *said(caplog)])
         finally:
             await server.stop()
 
