@@ -6,7 +6,6 @@ see `tests.support.crashing`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,8 @@ def spark() -> Iterator[SparkSession]:
     from acquit.spark.session import start_session
     from tests.support.crashing import PYTHONPATH
 
-    os.environ["PYTHONPATH"] = PYTHONPATH
-    session = start_session(master="local[2,4]", memory_mb=512, log_level="OFF")
+    with pytest.MonkeyPatch.context() as patch:  # its JVM keeps it; whatever else is started here has no part in that
+        patch.setenv("PYTHONPATH", PYTHONPATH)
+        session = start_session(master="local[2,4]", memory_mb=512, log_level="OFF")
     yield session
     session.stop()

@@ -103,12 +103,14 @@ def test_into_parquet(spark: SparkSession, broker: acquit.Broker, address: str, 
     assert [(bytes(row.body), row.created_at.microsecond) for row in rows] == [(b"m1", 1_000), (b"m2", 2_000)]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_until_interrupted(
     spark: SparkSession,
     broker: acquit.Broker,
     address: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
 ) -> None:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -122,11 +124,15 @@ def test_until_interrupted(
         if len(pipeline.progress) >= 1 and next(waits) == 0:
             post(broker.url, address, 2)
         if len(pipeline.progress) >= 2:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         return real(query, timeout)
 
     monkeypatch.setattr(StreamingQuery, "awaitTermination", wait)
-    assert pipeline.run().rows == 2
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        assert pipeline.run().rows == 2
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_failure_is_one_line(spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path) -> None:

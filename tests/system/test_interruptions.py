@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -51,16 +52,48 @@ def test_a_broker_that_is_killed_while_sending(
     assert depth >= accepted  # those in doubt may be there too
 
 
-def test_a_person_who_has_followed_long_enough(broker: acquit.Broker, address: str) -> None:
-    command = [sys.executable, "-m", "acquit", "receive", address, "--follow", "--url", broker.url, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+@contextmanager
+def following(url: str, address: str) -> Iterator[subprocess.Popen[str]]:
+    """`acquit receive --follow`, killed at the end if it still runs."""
+    command = [sys.executable, "-m", "acquit", "receive", address, "--follow", "--url", url, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def follows(process: subprocess.Popen[str], session: acquit.Session, address: str, text: str) -> bool:
+    """Whether a message that is sent now is received."""
+    session.sender(address).send(text, timeout=20)
+    assert process.stdout is not None
+    return f'"{text}"' in process.stdout.readline()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_has_followed_long_enough(broker: acquit.Broker, address: str, number: signal.Signals) -> None:
+    """A person, a service manager, or a terminal that is closed: it ends in order."""
+    with following(broker.url, address) as process:
         with acquit.connect(broker.url) as connection, connection.session() as session:
-            session.sender(address).send("one", timeout=20)
-        assert following.stdout is not None and following.stderr is not None
-        assert '"one"' in following.stdout.readline()
-        following.send_signal(signal.SIGINT)
-        assert following.wait(timeout=30) == Exit.INTERRUPTED
-        assert "Traceback" not in following.stderr.read()
+            assert follows(process, session, address, "one")
+        process.send_signal(number)
+        assert process.wait(timeout=30) == Exit.INTERRUPTED
+        assert process.stderr is not None and "Traceback" not in process.stderr.read()
+
+
+def test_what_is_to_ignore_the_end_of_its_terminal_does(broker: acquit.Broker, address: str) -> None:
+    """As ``nohup`` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a process that is started ignores what its parent ignores
+    try:
+        with following(broker.url, address) as process, acquit.connect(broker.url) as connection:
+            session = connection.session()
+            assert follows(process, session, address, "one")
+            process.send_signal(signal.SIGHUP)
+            assert follows(process, session, address, "two")
+            process.terminate()
+            assert process.wait(timeout=30) == Exit.INTERRUPTED
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "amqp://", "amqp://127.0.0.1:port", "amqp://127.0.0.1/queue"])

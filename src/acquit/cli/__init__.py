@@ -9,6 +9,7 @@ are loaded when they are used, and Spark, the demo and the broker only by the co
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from typing import Final, NoReturn
 
@@ -20,7 +21,11 @@ through what is being imported a hundred times, for a tenth of the time of `acqu
 
 
 def main() -> NoReturn:
-    """Run the command line of this process and exit with its code."""
+    """Run the command line of this process and exit with its code. What asks a process to end interrupts the command as
+    Ctrl-C does, so that it ends in order, unless it is ignored, as by ``nohup``."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     gc.set_threshold(_YOUNG_MAX)
     from acquit.cli.app import run
 

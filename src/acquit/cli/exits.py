@@ -7,7 +7,7 @@
 3       no broker answered, or it was lost: trying again may help
 4       the journal or a spool is damaged, or a balance does not hold
 5       the broker answers, and refuses messages for want of room (`acquit health`)
-130     interrupted (Ctrl-C)
+130     interrupted (Ctrl-C, SIGTERM or SIGHUP)
 ======  ==============================================================================================================
 """
 

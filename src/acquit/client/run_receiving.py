@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from acquit.protocol.delivery import Delivery, ReceivedRun
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PayloadLot:
     """Messages with consecutive delivery-ids, and numbers once they are handed out."""
 

@@ -290,7 +290,7 @@ class StatesReceived(Event):
     settled: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RunAccepted(Event):
     """The peer accepted deliveries of one link that were sent together, and nobody had looked at one of them: a
     StatesReceived for all. The peer has settled them, or `run.waits` for us to do so. In the transaction that

@@ -32,7 +32,7 @@ _FORGET: Final = int(SettlementEffect.FORGET)
 _HALF: Final = 1 << 31
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RunSettled(Event):
     """The sender has settled deliveries that came together, of which it had our outcome (`run.local_state`), and nobody
     had looked at one of them: a StatesReceived for all. `state` is what the sender says became of them, if it does."""

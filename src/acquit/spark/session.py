@@ -56,6 +56,7 @@ _LOGGED: Final = (
 """Messages that py4j logs with a traceback, and raises as well; the last follows from one that was raised."""
 _LOGGERS: Final = (None, "py4j.clientserver")
 """Loggers that py4j logs them with."""
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[\d*, ]+\])?|(spark|k8s)://.+|yarn")
 _LOCAL: Final = "local[*]"
 _CONNECT: Final = "pyspark.sql.connect."
@@ -154,22 +155,34 @@ def _launch_java(configured: Mapping[str, str]) -> None:
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
     """Set by the first interrupt in the block; the second is raised as ever. For what should end in order: one that is
-    raised while the JVM is being asked something breaks the connection to it."""
+    raised while the JVM is being asked something breaks the connection to it. SIGTERM and SIGHUP are interrupts where
+    they are raised as one, as in our commands."""
     interrupted = threading.Event()
     ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # None: not Python's to change
-        yield interrupted
-        return
+    before = {number: signal.getsignal(number) for number in _INTERRUPTS if ours and _interrupts(number)}
+
+    def set_back() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def once(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)
+        set_back()
         interrupted.set()
 
-    before = signal.signal(signal.SIGINT, once)
+    for number in before:
+        signal.signal(number, once)
     try:
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        set_back()
+
+
+def _interrupts(number: signal.Signals) -> bool:
+    """True if this signal is an interrupt, and Python's to change. What a program makes of SIGTERM is its own."""
+    handler = signal.getsignal(number)
+    if number is signal.SIGINT:
+        return handler not in (signal.SIG_IGN, None)
+    return handler is signal.default_int_handler
 
 
 def session_of(spark: SparkSession | None, where: SparkAt, *, java_options: str = "") -> SparkSession:

@@ -209,12 +209,31 @@ def test_options_of_java_are_added_to_ours(monkeypatch: pytest.MonkeyPatch) -> N
     assert " ".join(others) == QUICK_JAVA
 
 
-def test_the_second_interrupt_does_not_wait() -> None:
-    with interrupts() as interrupted:
-        signal.raise_signal(signal.SIGINT)
-        assert interrupted.is_set()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_second_interrupt_does_not_wait(first: signal.Signals, second: signal.Signals) -> None:
+    before = {number: signal.signal(number, signal.default_int_handler) for number in {first, second}}
+    try:
+        with interrupts() as interrupted:
+            signal.raise_signal(first)
+            assert interrupted.is_set()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(second)
+        assert {signal.getsignal(number) for number in before} == {signal.default_int_handler}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_what_a_program_makes_of_sigterm_is_its_own() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        with interrupts() as interrupted:
+            signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM] and not interrupted.is_set()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_an_interrupt_that_is_ignored_stays_so() -> None:
