@@ -453,6 +453,29 @@ def test_passwords_that_wait_to_be_verified_are_bounded(monkeypatch: pytest.Monk
             assert next_frame(raw) == SaslOutcome(SaslCode.OK), "there is room again"
 
 
+def test_a_stop_waits_for_no_password_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would take a fraction of a second, on the loop's time: for peers that nobody knows."""
+    begun, look, seen, verify = threading.Event(), threading.Event(), list[bytes](), Users.verify_plain
+
+    def slow(users: Users, response: bytes) -> str | None:
+        seen.append(response)
+        begun.set()
+        assert look.wait(TIMEOUT_S)
+        return verify(users, response)
+
+    monkeypatch.setattr(Users, "verify_plain", slow)
+    config = options(Security(users=USERS, login_delay_ms_max=0), stop_timeout_ms=100)
+    with acquit.Broker(config=config) as broker, ExitStack() as crowd:
+        for _ in range(5):
+            raw = crowd.enter_context(dialled(broker))
+            greeted(raw)
+            raw.sendall(frame(SaslInit("PLAIN", b"\0ada\0s3cret")))
+        assert begun.wait(TIMEOUT_S)
+        threading.Timer(0.5, look.set).start()
+        broker.close()
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("mode", ["immediate", "offered"])
 def test_who_says_nothing_to_a_tls_port_is_counted_and_has_its_time(mode: str) -> None:
     config = options(
@@ -655,6 +678,7 @@ def test_the_clients_hashing_is_not_done_on_its_loop(monkeypatch: pytest.MonkeyP
 
 def test_keys_that_cannot_be_change_nothing(tmp_path: Path) -> None:
     for text, complaint in (
+        ("", r"users_file: .*users\.toml: expected users, found an empty file"),
         ("[users.ada]\n", "users.ada: expected in one place, found in the configuration and in the users file"),
         ("[users.bob]\nroles = ['clerk']\n", "users.bob.roles: no role 'clerk'"),
         ("[users.bob]\npassword = 'x'\n", "users.bob.password: not a password verifier"),
@@ -666,8 +690,11 @@ def test_keys_that_cannot_be_change_nothing(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match=r"users_file: .*none\.toml: there is no such file"):
         make_keys(named, tmp_path)
     locked = options(tls=Tls(certificate_file=CERTIFICATE["certificate_file"], key_file=str(FILES / "peers-ca.pem")))
-    with pytest.raises(errors.ConfigurationError, match="tls: expected a certificate and its key in PEM"):
+    with pytest.raises(errors.ConfigurationError, match=r"tls: expected a certificate .*peers-ca\.pem, in PEM"):
         make_keys(locked, tmp_path / "empty")
+    keyless = options(tls=Tls(certificate_file=CERTIFICATE["certificate_file"], key_file=str(tmp_path / "no-key.pem")))
+    with pytest.raises(errors.ConfigurationError, match=r"tls: .*no-key\.pem: cannot be read"):
+        make_keys(keyless, tmp_path / "empty")
     nobody = options(tls=Tls(**CERTIFICATE, client_certificates="optional", client_ca_file=str(tmp_path / "no.pem")))
     with pytest.raises(errors.ConfigurationError, match=r"no\.pem: cannot be read"):
         make_keys(nobody, tmp_path / "empty")

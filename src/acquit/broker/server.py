@@ -107,13 +107,14 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 5672,
         config: Path | None = None,
+        adjust: Callable[[BrokerOptions], BrokerOptions] = lambda options: options,
         machine: Machine = MACHINE,
         accept_loss: bool = False,
         own_process: bool = False,
     ) -> None:
-        """`config`: the file that the options were read from, for `reload`; `machine`: where it runs; `accept_loss`:
-        start on a journal that lacks messages, and record that they are lost; `own_process`: nothing else runs in this
-        process, so that its limit of open files may be raised.
+        """`config`: the file that the options were read from, for `reload`, and `adjust`: how they were changed then;
+        `machine`: where it runs; `accept_loss`: start on a journal that lacks messages, and record that they are lost;
+        `own_process`: nothing else runs in this process, so that its limit of open files may be raised.
 
         Raises ConfigurationError for what only shows when it is put to use: a password, a rule, TLS files.
         """
@@ -121,6 +122,7 @@ class Server:
         self._data = data
         self._machine = machine
         self._config = config
+        self._adjust = adjust
         self._accept_loss = accept_loss
         self._options = options
         mode = options.tls.mode if options.tls.certificate_file else "off"
@@ -370,7 +372,9 @@ class Server:
         """
         async with self._reloading:
             try:
-                options, keys = await self._loop.run_in_executor(None, load, self._config, self._options, self._data)
+                options, keys = await self._loop.run_in_executor(
+                    None, load, self._config, self._options, self._data, self._adjust
+                )
                 self._listeners.check(keys)
             except ConfigurationError as error:
                 logger.warning("the configuration is not valid: nothing has changed", extra={"reason": str(error)})
@@ -497,7 +501,7 @@ class Server:
             await self._committer.stop()
             await self._reader.stop()
             await self._histories.stop()
-            self._verifier.shutdown()
+            self._verifier.shutdown(cancel_futures=True)  # the one under way takes a fraction of a second
         # Nobody is left whom blocking the loop could keep waiting, and at the end of the interpreter, when an embedded
         # broker may be closed, no executor takes new work.
         if written and self._committer.failure is None:

@@ -75,12 +75,20 @@ def run(arguments: Sequence[str]) -> int:
     settings: dict[str, bool] = {"debug": False}
     try:
         result = acquit.main(args=list(arguments), prog_name="acquit", standalone_mode=False, obj=settings)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is where it was closed at the start
+            sys.stdout.flush()
         return int(result) if isinstance(result, int) else Exit.OK
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):
+            return Exit.INTERRUPTED
+        click.echo(
+            "\nacquit: nobody answers the question on standard input; --yes, where there is it, asks none", err=True
+        )
+        return Exit.USAGE
+    except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except SystemExit as stop:
         # The reader has gone (`acquit receive orders | head -1`): click has silenced what is left in the buffer. What

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 
 @contextlib.contextmanager
@@ -35,6 +37,8 @@ LEVELS = ("debug", "info", "warning", "error")
 
 def configure(log_format: str, level: str) -> None:
     """Send everything of `level` and above to standard error. `log_format` is one of FORMATS, `level` of LEVELS."""
+    # Where it was closed at the start, nobody is told.
+    stderr = sys.stderr if sys.stderr is not None else Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -51,10 +55,10 @@ def configure(log_format: str, level: str) -> None:
         # The renderer's default, where rich is installed, prints local variables: passwords, and bytes of the wire.
         render = [
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+                colors=stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
             )
         ]
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,9 +26,11 @@ from acquit.cli import logs
 from acquit.cli.exits import Exit
 from acquit.cli.options import config_option, own_data_option
 from acquit.cli.service_manager import ServiceManager
+from acquit.errors import AcquitError
 
 if TYPE_CHECKING:
-    from acquit.broker.options import BrokerOptions
+    from acquit.broker.options import BrokerOptions, Http
+    from acquit.broker.server import Server
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -67,14 +70,31 @@ def serve(
     options = load_options(config) if config is not None else BrokerOptions()
     if options.listen and any(map(_given, ("host", "port"))):
         raise click.UsageError(f"--host and --port: {config} says itself where to listen ([[listen]])")
-    if http_port is not None:
-        options = replace(options, http=replace(options.http or Http(), port=http_port))
+
+    def adjust(options: BrokerOptions) -> BrokerOptions:
+        return options if http_port is None else replace(options, http=replace(options.http or Http(), port=http_port))
+
+    options = adjust(options)
     if options.http is not None:
         from acquit.http import check_installed
 
         check_installed()
     logs.configure(log_format, log_level)
-    asyncio.run(_serve(host, port, data, options, config, accept_loss))
+    from acquit.broker.server import Server
+
+    def make_server() -> Server:
+        return Server(
+            data,
+            options,
+            host=host,
+            port=port,
+            config=config,
+            adjust=adjust,
+            accept_loss=accept_loss,
+            own_process=True,
+        )
+
+    asyncio.run(_serve(make_server, data, options.http))
     return Exit.OK
 
 
@@ -82,21 +102,19 @@ def _given(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
-async def _serve(
-    host: str, port: int, data: Path, options: BrokerOptions, config: Path | None, accept_loss: bool
-) -> None:
+async def _serve(make_server: Callable[[], Server], data: Path, http: Http | None) -> None:
     """Run one broker, from its start to its end; to be the last thing that its process does."""
     try:
-        await _live(host, port, data, options, config, accept_loss)
+        await _live(make_server, data, http)
     finally:
-        # The end of the loop gives signals their defaults back, and one that came late would be the exit code.
+        # The end of the loop gives signals their defaults back, and one that came late would be the exit code. They are
+        # blocked in this thread, the only one that is left then.
+        await asyncio.get_running_loop().shutdown_default_executor()
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPS, signal.SIGHUP))
 
 
-async def _live(
-    host: str, port: int, data: Path, options: BrokerOptions, config: Path | None, accept_loss: bool
-) -> None:
-    from acquit.broker.server import Server, tune_process
+async def _live(make_server: Callable[[], Server], data: Path, http: Http | None) -> None:
+    from acquit.broker.server import tune_process
 
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -109,37 +127,50 @@ async def _live(
     for number in _STOPS:
         loop.add_signal_handler(number, stop, number)
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-    server = Server(data, options, host=host, port=port, config=config, accept_loss=accept_loss, own_process=True)
-    await server.start()
     manager = ServiceManager.of(os.environ)
-    place = f"{' '.join(server.urls)}, data in {data}"
-
-    def reload() -> None:
-        manager.reloading()
-        server.reload_soon().when_finished(lambda _: manager.ready(place))
-
-    tune_process()
+    server = make_server()
+    await server.start()
     face = None
-    if options.http is not None:
-        from acquit.http import start_face
+    try:
+        tune_process()
+        place = f"{' '.join(server.urls)}, data in {data}"
+        if http is not None:
+            from acquit.http import start_face
 
-        try:
-            face = await start_face(server, options.http)
-        except BaseException:
-            await server.stop()
-            raise
-        place = f"{place}, {face.url}"
-    click.echo(f"acquit {version()} ready: {place}")
-    manager.ready(place)
-    loop.add_signal_handler(signal.SIGHUP, reload)
-    if hung_up.is_set():
-        reload()
-    told = asyncio.create_task(stopping.wait())
-    ended = asyncio.create_task(server.wait())  # before it is told to: its journal failed
-    await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    manager.stopping()
-    if face is not None:
-        await face.stop()
-    await server.stop()
+            face = await start_face(server, http)
+            place = f"{place}, {face.url}"
+
+        def ready() -> None:
+            if not stopping.is_set():
+                manager.ready(place)
+
+        def reload() -> None:
+            if not stopping.is_set():
+                manager.reloading()
+                server.reload_soon().when_finished(lambda _: ready())
+
+        _say(f"acquit {version()} ready: {place}")
+        ready()
+        loop.add_signal_handler(signal.SIGHUP, reload)
+        if hung_up.is_set():
+            reload()
+        told = asyncio.create_task(stopping.wait())
+        ended = asyncio.create_task(server.wait())  # before it is told to: its journal failed
+        await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+    finally:
+        stopping.set()
+        manager.stopping()
+        if face is not None:
+            await face.stop()
+        await server.stop()
     await ended
+
+
+def _say(line: str) -> None:
+    """Print the line that a script waits for. Raises AcquitError where nobody can be told, which is no reader's wish to
+    hear no more, as for other commands."""
+    try:
+        click.echo(line)
+    except OSError as error:
+        raise AcquitError(f"standard output, on which it is said where the broker listens: {error.strerror}") from error

@@ -26,6 +26,10 @@ PINGS_PER_WATCHDOG: Final = 3
 """Pings in the time that the manager waits for one. The manual says two; a third forgives one that is late."""
 
 
+_DIGITS_MAX: Final = 20
+"""Digits of WATCHDOG_USEC, which has 64 bits."""
+
+
 class ServiceManager:
     """The process that supervises this one, or nobody: then every method does nothing."""
 
@@ -47,7 +51,7 @@ class ServiceManager:
             return cls("")
         pid = environment.get("WATCHDOG_PID", "")
         watchdog_us = environment.get("WATCHDOG_USEC", "0") if pid in ("", str(os.getpid())) else "0"
-        if not watchdog_us.isdecimal():
+        if not watchdog_us.isdecimal() or len(watchdog_us) > _DIGITS_MAX:
             logger.warning("WATCHDOG_USEC=%s is no number: no pings are sent", watchdog_us)
             watchdog_us = "0"
         return cls(address, int(watchdog_us) / 1e6)

@@ -256,7 +256,7 @@ async def listen(
             ssl_handshake_timeout=tls_handshake_timeout_s if ssl_context is not None else None,
             backlog=backlog,
         )
-    except OSError as exc:
+    except (OSError, UnicodeError) as exc:  # the codec's, for what cannot be a name
         raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
 
 
@@ -381,7 +381,7 @@ async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.soc
     """
     try:
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
-    except OSError as exc:
+    except (OSError, UnicodeError) as exc:  # the codec's, for what cannot be a name
         raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
     found: list[socket.socket] = []
     try:
@@ -398,7 +398,11 @@ async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.soc
     return found
 
 
-def _reason(exc: OSError) -> str:
+def _reason(exc: OSError | UnicodeError) -> str:
+    if isinstance(exc, UnicodeError):
+        return "it cannot be the name of a host"
+    if isinstance(exc, socket.gaierror):
+        return "it is not a known host"
     # asyncio puts the address where the reason should be, and gives several addresses' reasons without a number.
     return os.strerror(exc.errno) if exc.errno else str(exc)
 

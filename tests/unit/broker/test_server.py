@@ -297,7 +297,9 @@ def test_tls_files_that_are_none(tmp_path: Path) -> None:
         Server(tmp_path, options(tls=Tls(certificate_file="missing.pem", key_file="missing.pem")))
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("nonsense")
-    with pytest.raises(ConfigurationError, match="tls: expected a certificate"):
+    with pytest.raises(
+        ConfigurationError, match=rf"tls: expected a certificate and its key in {nonsense} and {nonsense},"
+    ):
         Server(tmp_path, options(tls=Tls(certificate_file=str(nonsense), key_file=str(nonsense))))
     with pytest.raises(ConfigurationError, match="key_file: expected together"):
         Tls(certificate_file="x")

@@ -43,6 +43,15 @@ def test_a_running_broker_reads_its_file_again(shell: Shell, tmp_path: Path) -> 
         process.communicate(timeout=30)
 
 
+def test_a_port_on_the_command_line_is_no_change(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "acquit.toml"
+    path.write_text(TEXT)
+    with serving(tmp_path / "data", "--config", str(path), "--http-port", "0") as (process, ready):
+        assert shell("config", "reload", "--url", url_of(ready)).out == "nothing has changed\n"
+        process.terminate()
+        process.communicate(timeout=30)
+
+
 def test_a_hangup_is_a_reload(tmp_path: Path) -> None:
     path = tmp_path / "acquit.toml"
     path.write_text(TEXT)

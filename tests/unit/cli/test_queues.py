@@ -47,6 +47,11 @@ def test_purge(at_broker: Shell, address: str) -> None:
 
 def test_purge_asks_first(at_broker: Shell, address: str) -> None:
     at_broker("send", address, "one")
+    ran = at_broker("purge", address, stdin="")
+    assert ran.code == Exit.USAGE
+    assert ran.err.endswith(
+        "acquit: nobody answers the question on standard input; --yes, where there is it, asks none\n"
+    )
     ran = at_broker("purge", address, stdin="n\n")
     assert (ran.code, ran.out) == (Exit.FAILED, "")
     assert f"Remove all messages of {address}?" in ran.err

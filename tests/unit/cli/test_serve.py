@@ -118,3 +118,52 @@ def test_a_signal_to_read_again_that_comes_early_is_kept(tmp_path: Path) -> None
         assert "the configuration was read again" in events
         process.terminate()
         assert process.wait(60) == Exit.OK
+
+
+def test_a_second_signal_that_comes_late_is_not_how_it_ended_either(tmp_path: Path) -> None:
+    """The thread that opened the folder is idle until the loop's end, and hears signals for the process."""
+    late = "mask = signal.pthread_sigmask; signal.pthread_sigmask = lambda *a: (mask(*a), os.kill(os.getpid(), 15))"
+    stopped = "server.tune_process = lambda: os.kill(os.getpid(), signal.SIGTERM)"
+    with prepared(f"{late}; {stopped}", tmp_path / "data") as process:
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, "stopped" in err) == (Exit.OK, True), err
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-"])
+def test_a_standard_stream_that_is_closed(tmp_path: Path, closed: str) -> None:
+    stopped = "server.tune_process = lambda: os.kill(os.getpid(), signal.SIGTERM)"
+    text = f"import os, signal; from acquit.broker import server; {stopped}; from acquit.cli import main; main()"
+    command = f'"{sys.executable}" -c "{text}" serve --port 0 --data "{tmp_path}/data" {closed}'
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (Exit.OK, False), ran.stderr
+    assert (
+        subprocess.run(
+            ["sh", "-c", f'"{sys.executable}" -m acquit ledger balance --data "{tmp_path}/data" >&-'],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        ).returncode
+        == Exit.OK
+    )
+
+
+@pytest.mark.parametrize("out", ["> /dev/full", "| true"])
+def test_where_nobody_can_be_told_that_it_is_ready_it_stops_in_order(tmp_path: Path, out: str) -> None:
+    command = f'"{sys.executable}" -m acquit serve --log-format json --port 0 --data "{tmp_path}/data"'
+    if out == "| true":
+        text = "import os; r, w = os.pipe(); os.close(r); os.dup2(w, 1); from acquit.cli import main; main()"
+        command = f'"{sys.executable}" -c "{text}" serve --log-format json --port 0 --data "{tmp_path}/data"'
+        out = ""
+    ran = subprocess.run(["sh", "-c", f"{command} {out}"], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == Exit.FAILED
+    *events, told = ran.stderr.splitlines()
+    assert told.startswith("acquit: standard output, on which it is said where the broker listens: ")
+    assert [json.loads(line)["event"] for line in events][-1] == "stopped"
+
+
+@pytest.mark.parametrize("host", ["x..y", 70 * "x", "nosuch.invalid"])
+def test_a_host_that_is_none(shell: Shell, tmp_path: Path, host: str) -> None:
+    ran = shell("serve", "--data", tmp_path / "data", "--host", host, "--port", 0)
+    assert ran.code == Exit.USAGE
+    (told,) = told_to_users(ran)
+    assert told.startswith(f"acquit: cannot listen on {host}:0: it ")

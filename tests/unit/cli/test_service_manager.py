@@ -19,6 +19,7 @@ import pytest
 
 from acquit.cli.service_manager import PINGS_PER_WATCHDOG, ServiceManager
 from acquit.testing.simulation.loops import Process, Scheduler
+from tests.support.raw_socket import RawSocket
 
 DATAGRAM_BYTES_MAX = 4096
 
@@ -98,6 +99,29 @@ def test_a_broker_tells_of_its_life(manager: Listening, tmp_path: Path) -> None:
     assert "limits.queues_max" in err
 
 
+def test_a_broker_that_stops_does_not_become_ready_again(manager: Listening, tmp_path: Path) -> None:
+    """What is to be read again as it stops is not. A client that does not close keeps it from its end."""
+    (tmp_path / "acquit.toml").write_text("stop_timeout_ms = 1000\n")
+    command = [sys.executable, "-m", "acquit", "serve", "--port", "0", "--data", str(tmp_path / "data")]
+    with subprocess.Popen(
+        [*command, "--config", str(tmp_path / "acquit.toml")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "NOTIFY_SOCKET": manager.address},
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().split(",")[0].rpartition(":")[2])
+            with RawSocket(port):
+                for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
+                    process.send_signal(number)
+                assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
+    assert manager.drain()[-1] == "STOPPING=1"
+
+
 def run_for(scheduler: Scheduler, seconds: float) -> None:
     """Half a second more, so that the scheduler stops there and not at what is due next."""
     scheduler.later(seconds + 0.5, lambda: None)
@@ -145,6 +169,7 @@ def test_an_abstract_address() -> None:
         ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, True),
         ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, False),  # for another process, whose child this one is
         ({"WATCHDOG_USEC": "soon"}, False),
+        ({"WATCHDOG_USEC": 400 * "9"}, False),
     ],
 )
 def test_whose_watchdog_it_is(manager: Listening, environment: dict[str, str], pings: bool) -> None:

@@ -92,7 +92,10 @@ def make_keys(options: BrokerOptions, data: Path) -> Keys:
 def _find_users(security: Security, data: Path) -> UsersFile:
     path = Path(security.users_file) if security.users_file else data / NAME
     try:
-        return load_users(path)
+        found = load_users(path)
+        if not path.stat().st_size:  # cut off, as by a disk that was full: to go on without users would let in anybody
+            raise ConfigurationError(f"users_file: {path}: expected users, found an empty file")
+        return found
     except FileNotFoundError:
         if security.users_file:
             raise ConfigurationError(f"users_file: {path}: there is no such file") from None
@@ -107,7 +110,9 @@ def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION  # it costs us more than whoever asks for it
-    expected = "a certificate and its key"
+    expected = f"a certificate and its key in {tls.certificate_file} and {tls.key_file}"
+    for file in filter(None, (tls.certificate_file, tls.key_file, tls.client_ca_file)):
+        _check_readable(file)
     try:
         context.load_cert_chain(tls.certificate_file, tls.key_file, password=_no_passphrase)
         if tls.client_ca_file:
@@ -115,12 +120,16 @@ def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
             context.load_verify_locations(tls.client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates == "required" else ssl.CERT_OPTIONAL
     except ssl.SSLError as exc:
-        raise ConfigurationError(f"tls: expected {expected} in PEM, found {exc.reason or exc}") from exc
-    except OSError as exc:
-        raise ConfigurationError(
-            f"tls: {exc.filename or tls.client_ca_file or tls.certificate_file}: cannot be read: {exc.strerror}"
-        ) from exc
+        raise ConfigurationError(f"tls: expected {expected}, in PEM, found {exc.reason or exc}") from exc
     return context
+
+
+def _check_readable(file: str) -> None:
+    """Raise ConfigurationError for a file of TLS that cannot be read: OpenSSL does not say which it was."""
+    try:
+        Path(file).open("rb").close()
+    except OSError as exc:
+        raise ConfigurationError(f"tls: {file}: cannot be read: {exc.strerror}") from exc
 
 
 def _no_passphrase() -> str:

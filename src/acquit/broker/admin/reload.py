@@ -10,7 +10,7 @@ old value until then, and is told again at every reload.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -20,6 +20,7 @@ from acquit.broker.access.listeners import Keys, make_keys
 from acquit.broker.configuration import load_options
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.options import BrokerOptions
+from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from acquit.protocol.types import Value
@@ -73,15 +74,31 @@ class Change:
         return {"key": self.key, "old": self.old, "new": self.new, "applies": self.applies.value}
 
 
-def load(path: Path | None, options: BrokerOptions, data: Path) -> tuple[BrokerOptions, Keys]:
-    """The configuration as it stands in its files now, checked as a whole; `options` where no file was given. Slow.
+def load(
+    path: Path | None,
+    options: BrokerOptions,
+    data: Path,
+    adjust: Callable[[BrokerOptions], BrokerOptions] = lambda options: options,
+) -> tuple[BrokerOptions, Keys]:
+    """The configuration as it stands in its files now, checked as a whole; `options` where no file was given. `adjust`
+    puts in what stands elsewhere, as on the command line. Slow.
 
     Raises ConfigurationError, naming the file and the key.
     """
     if path is not None:
-        options = load_options(path)
+        _refuse_pipe("configuration", path)
+        options = adjust(load_options(path))
+    _refuse_pipe("users_file", options.security.users_file)
+    for key in ("certificate_file", "key_file", "client_ca_file"):
+        _refuse_pipe(f"tls.{key}", getattr(options.tls, key))
     Policies(options.address)
     return options, make_keys(options, data)
+
+
+def _refuse_pipe(key: str, path: Path | str | None) -> None:
+    """Raise ConfigurationError for what cannot be read again: a pipe is empty the second time, or waits for ever."""
+    if path and Path(path).exists() and not Path(path).is_file():
+        raise ConfigurationError(f"{key}: {path}: expected a file, which can be read again, found something else")
 
 
 def differences(old: BrokerOptions, new: BrokerOptions, before: Keys, after: Keys) -> list[Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -282,3 +283,15 @@ def test_a_broker_without_a_file_reads_its_users_again(tmp_path: Path) -> None:
         management(BrokerAt((broker.url,)), 10) as node,
     ):
         assert node.request("RELOAD", BROKER) == {"changes": []}
+
+
+@pytest.mark.parametrize("which", ["configuration", "users_file", "tls.key_file"])
+def test_what_cannot_be_read_again_is_refused(tmp_path: Path, which: str) -> None:
+    """A pipe would be waited for, or be empty, which is valid: then anybody may come in."""
+    config, pipe = tmp_path / "acquit.toml", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    config.write_text(f'[security]\nusers_file = "{pipe if which == "users_file" else ""}"\n')
+    if which == "tls.key_file":
+        config.write_text(f'[tls]\ncertificate_file = "{config}"\nkey_file = "{pipe}"\n')
+    with pytest.raises(ConfigurationError, match=f"{which}: {pipe}: expected a file, which can be read again"):
+        load(pipe if which == "configuration" else config, BrokerOptions(), tmp_path)
