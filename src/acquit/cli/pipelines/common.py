@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Final
@@ -211,7 +212,8 @@ def following(description: str, unit: str = "rows") -> Iterator[Follower]:
 def _shown(description: str, unit: str) -> Iterator[Follower]:
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Follower(description, unit, _ProgressLines())
+        with closing(_ProgressLines()) as lines:
+            yield Follower(description, unit, lines)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -221,16 +223,36 @@ def _shown(description: str, unit: str) -> Iterator[Follower]:
 
 
 class _ProgressLines:
-    """Shows a line now and then."""
+    """Shows a line now and then: the first after `TOLD_EVERY_S`, and of what comes before the next is due, the last."""
 
     def __init__(self) -> None:
         self._last_s = time.monotonic()
+        self._text = ""
+        """Text that waits to be shown."""
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
 
     def __call__(self, text: str) -> None:
-        now_s = time.monotonic()
-        if now_s - self._last_s >= TOLD_EVERY_S:
-            self._last_s = now_s
-            remark(text)
+        with self._lock:
+            self._text = text
+            if self._timer is None:
+                self._timer = threading.Timer(max(0.0, self._last_s + TOLD_EVERY_S - time.monotonic()), self._show)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _show(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._timer = None
+                self._last_s = time.monotonic()
+                remark(self._text)
+
+    def close(self) -> None:
+        """Show no more of it: there is a summary."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
 
 def bytes_text(size: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 
@@ -42,18 +43,19 @@ def test_the_rate_of_what_takes_long_is_not_nothing() -> None:
 def test_where_there_is_no_terminal_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [100.0]
-    monkeypatch.setattr(common.time, "monotonic", lambda: now[0])
+    """The last of what came is shown, also where nothing more comes; at the end there is a summary."""
+    monkeypatch.setattr(common, "TOLD_EVERY_S", 0.2)
+    told = ""
     with following("ingesting", "rows") as follower:
-        for now[0] in (101.0, 109.0, 111.0, 112.0, 121.0):
-            follower.at(int(now[0]))
-        now[0] = 131.0
-        follower.at(1)
-    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
-        "ingesting: 111 rows",
-        "ingesting: 121 rows",
-        "ingesting: 1 row",
-    ]
+        for number in range(1, 4):
+            follower.at(number)
+        while not told:
+            time.sleep(0.01)
+            told = capsys.readouterr().err
+        monkeypatch.setattr(common, "TOLD_EVERY_S", 1_000.0)
+        follower.at(4)
+    assert told.startswith("ingesting: 3 rows") and told.count("\n") == 1
+    assert capsys.readouterr().err == ""
 
 
 def test_who_is_interrupted_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
