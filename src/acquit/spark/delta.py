@@ -173,6 +173,12 @@ class DeltaAppender:
 def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partition_by: Sequence[str]) -> None:
     """Raise ConfigurationError unless the table has these columns, in this order, and these partitions, and asks
     nothing of its writers that this one does not do."""
+    partitions = opened.metadata().partition_columns
+    if partitions != list(partition_by):
+        raise ConfigurationError(
+            f"table {table} is partitioned by {', '.join(partitions) or 'nothing'}; this pipeline writes partitions by "
+            f"{', '.join(partition_by) or 'nothing'} (partition_by, --partition-by)"
+        )
     found = [field.name for field in opened.schema().fields]
     if found != list(columns):
         only = ((f"only {side} has {', '.join(rest)}", rest) for side, rest in _differing(found, columns))
@@ -180,12 +186,6 @@ def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partiti
         raise ConfigurationError(
             f"table {table} has the columns {_listed(found)}; this pipeline writes {_listed(columns)}: "
             f"{differing}. Name another table, or choose the columns (json and text come with the option bodyAs)"
-        )
-    partitions = opened.metadata().partition_columns
-    if partitions != list(partition_by):
-        raise ConfigurationError(
-            f"table {table} is partitioned by {', '.join(partitions) or 'nothing'}; this pipeline writes partitions by "
-            f"{', '.join(partition_by) or 'nothing'}"
         )
     asked = next(_asked(opened), None)
     if asked is not None:

@@ -59,7 +59,8 @@ class AcquitDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        if any(key.lower() == "spool" for key in options):
+        given = {key.lower() for key in options}
+        if "spool" in given and "checkpointlocation" not in given:  # only what is written has that among its options
             _check_stream(SourceOptions.parse(options))
         else:
             _check_sink(options)

@@ -53,6 +53,8 @@ def test_a_source_with_a_spool_is_checked_when_it_is_made_and_else_when_its_sche
     with pytest.raises(ConfigurationError, match="bodySchema"):
         AcquitDataSource({**good, "bodyAs": "json"}).schema()
     assert AcquitDataSource({**good, "bodyAs": "json", "bodySchema": "id INT"}).schema().endswith("json STRUCT<id INT>")
+    with pytest.raises(ConfigurationError, match="option spool is not known"):  # of a sink, which has a checkpoint
+        AcquitDataSource({**good, "checkpointLocation": "/c"}).streamWriter(StructType(), overwrite=False)
 
 
 @pytest.mark.parametrize(
