@@ -120,12 +120,13 @@ async def _live(make_server: Callable[[], Server], data: Path, http: Http | None
     stopping = asyncio.Event()
     hung_up = asyncio.Event()
 
-    def stop(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)
+    def stop() -> None:
+        for number in _STOPS:
+            loop.remove_signal_handler(number)
         stopping.set()
 
     for number in _STOPS:
-        loop.add_signal_handler(number, stop, number)
+        loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
     manager = ServiceManager.of(os.environ)
     server = make_server()

@@ -15,6 +15,8 @@ import pytest
 
 import acquit
 from acquit.cli.exits import Exit
+from acquit.protocol.definitions import Close
+from tests.support.raw_socket import RawSocket
 from tests.support.shell import Ran, Shell
 
 
@@ -167,3 +169,20 @@ def test_a_host_that_is_none(shell: Shell, tmp_path: Path, host: str) -> None:
     assert ran.code == Exit.USAGE
     (told,) = told_to_users(ran)
     assert told.startswith(f"acquit: cannot listen on {host}:0: it ")
+
+
+@pytest.mark.parametrize(
+    ("second", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, Exit.INTERRUPTED)], ids=["term", "int"]
+)
+def test_a_second_signal_does_not_wait(tmp_path: Path, second: signal.Signals, code: int) -> None:
+    """A client that does not close would be waited for."""
+    (tmp_path / "acquit.toml").write_text("stop_timeout_ms = 600_000\n")
+    with (
+        serving(tmp_path / "data", "--config", str(tmp_path / "acquit.toml")) as (process, ready),
+        RawSocket(int(url_of(ready).rpartition(":")[2])) as peer,
+    ):
+        peer.barrier()
+        process.terminate()
+        peer.wait(lambda: peer.count(Close))
+        process.send_signal(second)
+        assert process.wait(timeout=60) == code
