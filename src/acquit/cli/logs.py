@@ -9,9 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Full, Queue
+from typing import Final, TextIO
 
 
 @contextlib.contextmanager
@@ -33,6 +37,12 @@ with _absent("rich"):
 
 FORMATS = ("console", "json")
 LEVELS = ("debug", "info", "warning", "error")
+LINES_MAX: Final = 10_000
+"""Lines that wait to be written where nobody reads; what comes beyond is lost, and counted."""
+_PATIENCE_S: Final = 1.0
+"""Seconds that the end of a process waits for who reads its log."""
+
+logger = logging.getLogger("acquit.log")
 
 
 def configure(log_format: str, level: str) -> None:
@@ -80,3 +90,55 @@ def configure(log_format: str, level: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Write the log on a thread of its own during the block. A pipe that nobody reads, or a terminal that was stopped
+    by Ctrl-S, holds up that thread, and not what says something."""
+    (handler,) = logging.getLogger().handlers
+    assert isinstance(handler, logging.StreamHandler)
+    lines = _Lines(handler.stream)
+    handler.setStream(lines)
+    try:
+        yield
+    finally:
+        lines.close()
+        handler.setStream(lines.stream)
+
+
+class _Lines:
+    """Stream for a handler: takes text at once, and writes it as it can."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self._texts = Queue[str | None](LINES_MAX)
+        self._lost = 0
+        self._thread = threading.Thread(target=self._run, name="acquit-log", daemon=True)
+        self._thread.start()
+
+    def write(self, text: str) -> None:
+        """Take text to be written, if not too much waits."""
+        try:
+            self._texts.put_nowait(text)
+        except Full:
+            self._lost += 1
+
+    def flush(self) -> None:
+        """Do nothing: each text is flushed."""
+
+    def close(self) -> None:
+        """Wait until all is written, for as long as a process that ends should."""
+        with contextlib.suppress(Full):
+            self._texts.put_nowait(None)
+            self._thread.join(_PATIENCE_S)
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # whoever handles signals has a thread for it
+        while (text := self._texts.get()) is not None:
+            with contextlib.suppress(OSError):  # nobody will read it
+                self.stream.write(text)
+                self.stream.flush()
+            if self._lost:
+                lost, self._lost = self._lost, 0
+                logger.warning("%d lines of the log are lost: nobody read it", lost)

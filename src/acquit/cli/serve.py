@@ -94,7 +94,8 @@ def serve(
             own_process=True,
         )
 
-    asyncio.run(_serve(make_server, data, options.http))
+    with logs.apart():
+        asyncio.run(_serve(make_server, data, options.http))
     return Exit.OK
 
 

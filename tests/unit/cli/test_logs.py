@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
+import sys
 
 import pytest
 import structlog
@@ -72,3 +75,23 @@ def test_tracebacks_print_no_local_variables(log_format: str, capsys: pytest.Cap
     shown = capsys.readouterr().err
     assert shown.count("ValueError: odd") == 2
     assert "hunter2-is-not-shown" not in shown
+
+
+def test_what_is_lost_is_counted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody reads. It is said as soon as somebody does."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4_096)
+    monkeypatch.setattr(logs, "LINES_MAX", 3)
+    said = logging.getLogger("acquit.broker")
+    with open(write, "w") as full, open(read) as reader:
+        monkeypatch.setattr(sys, "stderr", full)
+        logs.configure("json", "info")
+        with logs.apart():
+            for _ in range(8):
+                said.info("x" * 2_000)
+            lines = []
+            while "lost" not in (line := json.loads(reader.readline())["event"]):
+                lines.append(line)
+    lost = int(line.split()[0])
+    assert lost and line == f"{lost} lines of the log are lost: nobody read it"
+    assert len(lines) + lost <= 8

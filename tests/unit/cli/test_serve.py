@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import signal
@@ -124,9 +125,17 @@ def test_a_signal_to_read_again_that_comes_early_is_kept(tmp_path: Path) -> None
 
 def test_a_second_signal_that_comes_late_is_not_how_it_ended_either(tmp_path: Path) -> None:
     """The thread that opened the folder is idle until the loop's end, and hears signals for the process."""
-    late = "mask = signal.pthread_sigmask; signal.pthread_sigmask = lambda *a: (mask(*a), os.kill(os.getpid(), 15))"
+    late = """
+import threading
+mask = signal.pthread_sigmask
+def mask_and_kill(*arguments):
+    mask(*arguments)
+    if threading.current_thread() is threading.main_thread():
+        os.kill(os.getpid(), signal.SIGTERM)
+signal.pthread_sigmask = mask_and_kill
+"""
     stopped = "server.tune_process = lambda: os.kill(os.getpid(), signal.SIGTERM)"
-    with prepared(f"{late}; {stopped}", tmp_path / "data") as process:
+    with prepared(f"{late}{stopped}", tmp_path / "data") as process:
         _, err = process.communicate(timeout=60)
     assert (process.returncode, "stopped" in err) == (Exit.OK, True), err
 
@@ -186,3 +195,15 @@ def test_a_second_signal_does_not_wait(tmp_path: Path, second: signal.Signals, c
         peer.wait(lambda: peer.count(Close))
         process.send_signal(second)
         assert process.wait(timeout=60) == code
+
+
+def test_who_does_not_read_its_log_holds_up_nobody(tmp_path: Path) -> None:
+    """As a pipe whose reader hangs, or a terminal after Ctrl-S. Of a small pipe twenty connections are enough."""
+    with serving(tmp_path / "data", "--log-format", "json") as (process, ready):
+        assert process.stderr is not None
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4_096)
+        for _ in range(20):
+            acquit.connect(url_of(ready)).close()
+        process.terminate()
+        assert process.wait(timeout=60) == Exit.OK
+        assert "stopped" not in process.stderr.read(), "the pipe was never full"
