@@ -12,7 +12,8 @@ connection from those of the present one, and `restore` begins it again, with al
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +56,8 @@ class SessionCore(SessionCoreBase):
             self.transactions = SessionTransactions(self, self.senders, self.receivers)
         self._lazy_max = min(mode.lazy_messages, max(1, core.options.unsettled_max // 2))
         self._hurried = False
+        self._blocks = [None]
+        """The one block that may be entered, while none is."""
 
     # -- user side -----------------------------------------------------------------------------------------------------
 
@@ -72,6 +75,21 @@ class SessionCore(SessionCoreBase):
         if claimed:
             self.core.post((self._recover, claimed))
         return len(claimed)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """A block that ends a transaction. Raises LocalProtocolError inside another."""
+        try:
+            self._blocks.pop()
+        except IndexError:
+            raise LocalProtocolError(
+                "a block of session.transaction() cannot be in another one of the same session: its end would commit "
+                "what the outer one has done so far"
+            ) from None
+        try:
+            yield
+        finally:
+            self._blocks.append(None)
 
     # -- loop side: life -----------------------------------------------------------------------------------------------
 

@@ -245,13 +245,14 @@ class Session(AsyncClosing):
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """A block that ends with `commit`, or, when it raises, with `rollback`. What was sent and received in the
-        session before is part of it."""
-        try:
-            yield
-        except BaseException:
-            await self.rollback()
-            raise
-        await self.commit()
+        session before is part of it. Raises LocalProtocolError inside another such block of this session."""
+        with self._core.block():
+            try:
+                yield
+            except BaseException:
+                await self.rollback()
+                raise
+            await self.commit()
 
     def _timeout_s(self, timeout: float | None) -> float:
         check_timeout(timeout)

@@ -225,13 +225,14 @@ class Session(Closing):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A block that ends with `commit`, or, when it raises, with `rollback`. What was sent and received in the
-        session before is part of it."""
-        try:
-            yield
-        except BaseException:
-            self.rollback()
-            raise
-        self.commit()
+        session before is part of it. Raises LocalProtocolError inside another such block of this session."""
+        with self._core.block():
+            try:
+                yield
+            except BaseException:
+                self.rollback()
+                raise
+            self.commit()
 
     def close(self, timeout: float | None = None) -> None:
         """Close its senders and receivers as they do by themselves, and end the session. An open transaction is rolled
