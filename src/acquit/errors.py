@@ -297,7 +297,12 @@ class TransactionFailed(AcquitError):
 
 class TransactionRolledBack(TransactionFailed):
     """Rolled back: nothing of the transaction has happened, or will. Messages sent in it are gone, messages received in
-    it come again."""
+    it come again.
+
+    Raised by `commit`, it tells of the end: the next transaction has begun. Raised by a `send` or `receive`, it tells
+    of a transaction that cannot be committed any more, in which they all raise it until that is ended: call `rollback`,
+    as the end of a `Session.transaction` block does.
+    """
 
 
 class TransactionInDoubt(TransactionFailed):

@@ -226,7 +226,9 @@ class Stage:
 
     def take(self) -> None:
         if receiver := self.link(self.receivers):
-            message = receiver.take() if self.chance.random() < 0.7 else receiver.take_for_listener()
+            message = (
+                receiver.take() if self.chance.random() < 0.7 and not receiver.refusal else receiver.take_for_listener()
+            )
             if message is not None:
                 self.messages.append(message)
 

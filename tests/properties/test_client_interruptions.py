@@ -275,7 +275,9 @@ def test_transactions(schedule: list[tuple[object, ...]]) -> None:
             self.joined.send(self.sender, name)
 
         def take(self) -> None:
-            if (message := self.receiver.take()) is not None:
+            refused = self.transactions.refusal is not None  # a listener's worker takes all the same
+            message = self.receiver.take_for_listener() if refused else self.receiver.take()
+            if message is not None:
                 self.current.received.append(str(message.body))
 
         def commit(self) -> None:

@@ -97,6 +97,11 @@ class ListeningCore:
         with self._lock:
             return None if self.stopping else self.receiver.take_for_listener()
 
+    def check_transaction(self) -> None:
+        """Raise in the place of a handler what it would come to: its transaction cannot be committed any more."""
+        if (refusal := self.receiver.refusal) is not None:
+            raise refusal
+
     def begin_stop(self) -> None:
         """Hand out nothing more."""
         with self._lock:

@@ -21,7 +21,15 @@ from acquit.client.failures import Failure
 from acquit.client.modes import MODES, AckMode, AckScope, Mode
 from acquit.client.options import ReceiverSpec, check_flag
 from acquit.client.receipts import ReceiptStatus, SettlementReceipt
-from acquit.errors import AlreadySettled, ConfigurationError, DecodeError, LocalProtocolError, SessionEnded, Unreliable
+from acquit.errors import (
+    AcquitError,
+    AlreadySettled,
+    ConfigurationError,
+    DecodeError,
+    LocalProtocolError,
+    SessionEnded,
+    Unreliable,
+)
 from acquit.protocol.body import Body
 from acquit.protocol.codec import decode
 from acquit.protocol.constants import ACCEPTED
@@ -281,6 +289,10 @@ class Errand(Protocol):
 
 class Transacting(Protocol):
     """The transactions of a session (`transacting.SessionTransactions`), to its links."""
+
+    @property
+    def refusal(self) -> AcquitError | None:
+        """The error of what would be done in the current transaction; None while that can be committed."""
 
     def advance(self) -> None:
         """Do what can be done now."""

@@ -35,7 +35,7 @@ from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, ReceiverBase, SessionCoreBase
 from acquit.client.sources import asked_filters, make_source, not_applied
 from acquit.client.tracing import Tracer
-from acquit.errors import CreditExhausted, EndpointError, LinkDetached
+from acquit.errors import AcquitError, CreditExhausted, EndpointError, LinkDetached
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import AmqpCondition, Error, RcvSettleMode, SndSettleMode, StdDistMode, Target
 from acquit.protocol.delivery import Delivery
@@ -134,7 +134,10 @@ class ReceiverCore(ReceiverBase):
     # -- user side -----------------------------------------------------------------------------------------------------
 
     def take(self) -> MessageCore | None:
-        """Hand out the next message as `receive` does, with the mode's outcome; None when the buffer is empty."""
+        """Hand out the next message as `receive` does, with the mode's outcome; None when the buffer is empty. Raises
+        `refusal`."""
+        if self.mode.transacted and (refusal := self.refusal) is not None:
+            raise refusal
         return self._take(self._received)
 
     def take_for_listener(self) -> MessageCore | None:
@@ -171,6 +174,15 @@ class ReceiverCore(ReceiverBase):
             raise failure.error()
         if self.closing:
             raise LinkDetached(f"{self.spec.what} is closed")
+
+    @property
+    def refusal(self) -> AcquitError | None:
+        """The error of handing out a message in a transaction that cannot be committed any more; None where nothing
+        speaks against it, or the receiver has ended (`check`)."""
+        transactions = self.session.transactions
+        if not self.mode.transacted or transactions is None or self.failure is not None or self.closing:
+            return None
+        return transactions.refusal
 
     @property
     def closed_by_us(self) -> bool:

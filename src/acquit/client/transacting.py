@@ -20,12 +20,13 @@ the transaction is not ours any more, it becomes a rollback: all of it, or nothi
 (modified, delivery-failed), and discharges with *fail*. Then credit is granted again.
 
 A transaction that cannot be committed any more (not declared, its control link gone) is rolled back at once, and
-refuses its further sends, until somebody ends it and so hears of it. One whose commit was sent and not answered is *in
+refuses its further sends and receives, until somebody ends it. One whose commit was sent and not answered is *in
 doubt*.
 
 **Interruption.** When the connection is lost, the broker rolls back what is not committed. A transaction of which
 nobody has heard anything yet (no send of it was answered, nothing received in it) is simply done again on the next
-connection, in a fresh one; any other has failed. A commit that was under way is asked about (`fates`) as soon as there
+connection, in a fresh one; any other has failed, which is no failure of what was received in it: that goes back
+uncounted (released). A commit that was under way is asked about (`fates`) as soon as there
 is a connection again; where the broker cannot tell, it is in doubt.
 
 `advance` does what can be done now, and is called after whatever may have made something possible.
@@ -55,7 +56,7 @@ from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.tags import delivery_tags
 from acquit.client.transaction_stages import DISCHARGING, FATES, Fate, Stage, TransactionEvent, step
-from acquit.errors import TransactionFailed, TransactionInDoubt, TransactionRolledBack
+from acquit.errors import AcquitError, TransactionFailed, TransactionInDoubt, TransactionRolledBack
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import (
@@ -86,6 +87,7 @@ class Transaction(Promise):
         "description",
         "failed",
         "given_back",
+        "goes_back_as",
         "heard",
         "heard_of",
         "in_doubt",
@@ -110,6 +112,8 @@ class Transaction(Promise):
         self.condition: str | None = None
         self.description: str | None = None
         self.given_back = False
+        self.goes_back_as: Outcome = FAILED
+        """Outcome that a rollback gives what was received."""
         self.heard = False
         """True if somebody has been told how the transaction ended."""
         self.sends: set[SendPromise] = set()
@@ -264,6 +268,11 @@ class SessionTransactions:
     def unheard(self) -> Transaction | None:
         """The transaction that was, or is being, ended by somebody who stopped waiting for it."""
         return self._last if self._last is not None and not self._last.heard else None
+
+    @property
+    def refusal(self) -> AcquitError | None:
+        """The error of what would be done in the current transaction; None while that can be committed (user side)."""
+        return self.current.error() if self.session.failure is None else None
 
     def end(self, *, commit: bool) -> Transaction:
         """End the current transaction. None may be ending."""
@@ -428,6 +437,7 @@ class SessionTransactions:
             if received or transaction.heard_of or ends:
                 transaction.roll_back(reason, failure.condition, failure.description)
                 transaction.apply(TransactionEvent.GONE)
+                transaction.goes_back_as = RELEASED
             else:
                 transaction.txn_id = None
                 transaction.apply(TransactionEvent.RESET)
@@ -560,10 +570,11 @@ class SessionTransactions:
         ending.given_back = True
         engine, since = self.session.engine, self.session.since
         self._drop_waiting(ending, ending.reason)
+        outcome = ending.goes_back_as
         for message in ending.claimed:
-            message.outcome = FAILED
+            message.outcome = outcome
         buffered = [message for receiver in self._receivers for message in receiver.return_buffer()]
-        engine.settle_all([message.delivery for message in ending.claimed if message.number >= since], FAILED)
+        engine.settle_all([message.delivery for message in ending.claimed if message.number >= since], outcome)
         engine.settle_all([message.delivery for message in buffered], RELEASED)
         self._refuse_queued(ending)
 
@@ -589,6 +600,8 @@ class SessionTransactions:
         if transaction.fate is not None:
             for sender in tuple(self._senders):
                 sender.pump()
+            for receiver in self._receivers:
+                receiver.notify()
 
     @staticmethod
     def _drop_waiting(transaction: Transaction, reason: str) -> None:

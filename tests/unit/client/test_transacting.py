@@ -229,11 +229,16 @@ def test_a_refused_discharge_is_a_rollback(stage: Stage) -> None:
 
 def test_a_refused_declare_refuses_what_was_sent_and_the_commit(stage: Stage) -> None:
     stage.server.declaration = lambda txn_id: Rejected(Error("amqp:resource-limit-exceeded", "too many"))
-    sender = stage.rig.sender(stage.session)
+    sender, receiver = stage.rig.sender(stage.session), stage.rig.receiver(stage.session)
+    notified: list[object] = []
+    receiver.notify = lambda: notified.append(receiver.refusal)
     promise = stage.rig.send(sender)
     stage.rig.run()
     with pytest.raises(errors.TransactionRolledBack, match="too many"):
         promise.value()
+    assert "too many" in str(notified[-1])
+    with pytest.raises(errors.TransactionRolledBack, match="too many"):
+        receiver.take()
     later = stage.rig.send(sender)
     stage.rig.run()
     assert later.done
@@ -327,6 +332,19 @@ def test_a_lost_connection_before_the_discharge_is_a_rollback(stage: Stage) -> N
     assert error.txn_id == b"txn-1"
     with pytest.raises(errors.TransactionRolledBack):
         promise.value()
+
+
+def test_a_session_that_is_over_is_not_said_to_be_in_a_failed_transaction(stage: Stage) -> None:
+    """Who waits for a message hears of the connection, at whatever moment he looks."""
+    sender, receiver = stage.rig.sender(stage.session), stage.rig.receiver(stage.session)
+    stage.rig.send(sender)
+    stage.rig.run()
+    found: list[object] = []
+    receiver.notify = lambda: found.append(receiver.refusal)
+    stage.rig.cut()
+    assert set(found) == {None}
+    with pytest.raises(errors.ConnectionLost):
+        receiver.check()
 
 
 @pytest.mark.parametrize("answer", [ACCEPTED, Rejected(), Released()])
@@ -497,8 +515,8 @@ def test_an_outcome_in_a_transaction_that_failed_is_said_nowhere_and_the_message
     receiver = stage.rig.receiver(stage.session)
     stage.server.offer("q", "x", "y")
     stage.rig.run()
-    stage.transactions.current.roll_back("something failed")
     (first,) = stage.rig.take(receiver, 1)
+    stage.transactions.current.roll_back("something failed")
     receipt = first.decide(ACCEPTED)
     stage.rig.run()
     assert receipt.status is ReceiptStatus.STALE

@@ -71,7 +71,8 @@ class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
 
         In AUTO mode it is accepted as it is returned. Raises CreditExhausted at the time-out when nothing could come
         because the limit is reached and nothing was acknowledged (modes CLIENT, INDIVIDUAL, TRANSACTED), LinkDetached
-        and its kin, SessionEnded or ConnectionLost when nothing will come any more.
+        and its kin, SessionEnded or ConnectionLost when nothing will come any more; TransactionRolledBack at once in a
+        transaction that cannot be committed any more, until that is ended: call `Session.rollback`.
         """
         check_timeout(timeout)
         message = self._core.take()
@@ -121,6 +122,7 @@ class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
                 if before:
                     self._driver.act()
                 with core.listening(message):
+                    listening.check_transaction()
                     await _finished(handler(message))  # type: ignore[arg-type]  # of our KINDS
 
     def start_listener(
@@ -230,6 +232,8 @@ class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
         while not core.buffer:
             if listening is not None and listening.stopping:
                 return False
+            if listening is None and core.refusal is not None:
+                return True  # which `take` raises
             try:
                 if not await self._waiters.wait(deadline.left()):
                     return bool(core.buffer)
@@ -253,7 +257,7 @@ class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
 
     def _on_ready(self) -> None:
         core = self._core
-        if core.failure is not None or core.closing:
+        if core.failure is not None or core.closing or core.refusal is not None:
             self._waiters.wake_all()
         else:
             self._waiters.wake(len(core.buffer))
@@ -358,6 +362,7 @@ class Listener:
             self._receiver._driver.act()
         with self._core.receiver.listening(message) as listening:
             try:
+                self._core.check_transaction()
                 await _finished(self._handler(message))
             except Exception as exc:
                 if self._on_error is None:

@@ -69,7 +69,8 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
 
         In AUTO mode it is accepted as it is returned. Raises CreditExhausted at the time-out when nothing could come
         because the limit is reached and nothing was acknowledged (modes CLIENT, INDIVIDUAL, TRANSACTED), LinkDetached
-        and its kin, SessionEnded or ConnectionLost when nothing will come any more.
+        and its kin, SessionEnded or ConnectionLost when nothing will come any more; TransactionRolledBack at once in a
+        transaction that cannot be committed any more, until that is ended: call `Session.rollback`.
         """
         check_timeout(timeout)
         message = self._core.take()
@@ -119,6 +120,7 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
                 if before:
                     self._loop.run(self._said())
                 with core.listening(message):
+                    listening.check_transaction()
                     handler(message)  # type: ignore[arg-type]  # of our KINDS
 
     def start_listener(
@@ -205,7 +207,9 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
             return self._loop.run(self._aio._arrived(timeout))
         core.before_waiting()
         # Credit may have been drained since we looked: whoever does not wait yet has to look again.
-        arrived = self._gate.wait(lambda: self._may_go_on() or core.waits_for_credit, timeout)
+        arrived = self._gate.wait(
+            lambda: self._may_go_on() or core.waits_for_credit or core.refusal is not None, timeout
+        )
         core.check()
         return arrived
 
@@ -380,6 +384,7 @@ class Listener:
             self._loop.run(self._receiver._said())
         with self._core.receiver.listening(message) as listening:
             try:
+                self._core.check_transaction()
                 self._handler(message)
             except Exception as exc:
                 if self._on_error is None:

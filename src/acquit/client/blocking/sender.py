@@ -89,7 +89,8 @@ class Sender(Closing):
         send all the same, connected or not: in NotSent or DeliveryInDoubt, which the receipt tells; without it, what is
         in the buffer waits for credit as long as the link lives. Raises MessageRejected, MessageReleased,
         MessageModified; DeliveryInDoubt where no outcome was heard in time or the peer was lost; NotSent where it
-        never left; EncodeError and LocalProtocolError for what cannot be sent.
+        never left; EncodeError and LocalProtocolError for what cannot be sent; TransactionRolledBack in a transaction
+        that cannot be committed any more, until that is ended: call `Session.rollback`.
         """
         check_timeout(timeout)
         if not wait:

@@ -373,8 +373,9 @@ class Receiver(Link):
         """The next message. Without a time-out it waits until there is one; at the time-out (seconds) the broker has
         said that it has none; while a lost connection is being restored, that is waited for.
 
-        Raises Empty, FetchError and its kin, LinkClosed, SessionClosed, ConnectionClosed, ConnectionError; DecodeError
-        for a message that cannot be read, which is rejected.
+        Raises Empty, FetchError and its kin, LinkClosed, SessionClosed, ConnectionClosed, ConnectionError;
+        TransactionAborted until `rollback`, where the transaction cannot be committed any more; DecodeError for a
+        message that cannot be read, which is rejected.
         """
         self._usable()
         inner = self._inner
