@@ -52,7 +52,7 @@ from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen
 from acquit.broker.sockets import PeerSocket
 from acquit.broker.vitals import Vitals
-from acquit.errors import ConfigurationError, StoreError, StoreFull
+from acquit.errors import ConfigurationError, StoreError, StoreFailed, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.history import KnownNames
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, without_collection
@@ -494,9 +494,12 @@ class Server:
                 self._core.turn(self._clock.read_us())
                 self._core.close(self._clock.read_us())
                 await self._committer.drain(patience_s=self._options.stop_timeout_ms / 1000)
+                journal.check_place()
                 written = True
         except StoreError as error:
             logger.critical("the journal failed while stopping", extra={"reason": str(error)})
+            if isinstance(error, StoreFailed):
+                self._committer.fail(error)
         finally:
             await self._committer.stop()
             await self._reader.stop()

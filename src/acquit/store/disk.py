@@ -74,8 +74,14 @@ class Disk(Protocol):
         """Leave the disk to others for so long."""
         ...
 
-    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
-        """Held until left. Raises StoreLocked, naming what the holder wrote, when another process has it."""
+    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[Disk]:
+        """Held until left: the file, and the folder that it is in. Raises StoreLocked, naming what the holder wrote,
+        when another process has one of them. Gives a disk for what it does there: see `check_place`."""
+        ...
+
+    def check_place(self) -> None:
+        """Raise StoreFailed where folder or file that this disk was locked with are not at their path any more. Such a
+        disk does so before it opens, renames or removes anything: that may be in the folder of somebody else."""
         ...
 
 
@@ -157,6 +163,7 @@ class PosixDisk:
     """The real one. Files are 0600, folders 0700: messages are nobody else's business."""
 
     def open(self, path: Path, mode: OpenMode) -> DiskFile:
+        self.check_place()
         flags = os.O_CLOEXEC | (os.O_RDONLY if mode is OpenMode.READ else os.O_RDWR | os.O_CREAT)
         if mode is not OpenMode.SYNCED:
             return PosixFile(os.open(path, flags, 0o600))
@@ -176,12 +183,15 @@ class PosixDisk:
             self.sync_folder(level.parent)
 
     def rename(self, old: Path, new: Path) -> None:
+        self.check_place()
         old.rename(new)
 
     def remove(self, path: Path) -> None:
+        self.check_place()
         path.unlink(missing_ok=True)
 
     def sync_folder(self, folder: Path) -> None:
+        self.check_place()
         fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -191,34 +201,79 @@ class PosixDisk:
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
-        return _Lock(path, text)
+    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[Disk]:
+        return _LockedDisk(path, text)
+
+    def check_place(self) -> None:
+        """Do nothing: no folder is locked."""
 
 
-class _Lock:
-    """An flock: given up by the kernel when the process dies, however it dies."""
+class _LockedDisk(PosixDisk):
+    """Disk of whoever locked a folder, by flock: given up by the kernel when the process dies, however it dies.
+
+    Locked are the file, which names the process, and the folder itself, for somebody may remove the file.
+    """
 
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
         self._text = text
-        self._fd = -1
+        self._held = contextlib.ExitStack()
 
-    def __enter__(self) -> None:
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __enter__(self) -> Disk:
+        parent = self._path.parent
+        with contextlib.ExitStack() as held:
+            folder = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, folder)
+            try:
+                self._lock_folder(folder)
+                file = os.open(self._path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
+                held.callback(os.close, file)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreLocked(f"{parent} is in use by {self._holder(folder) or 'another process'}") from None
+            self._folder_stat, self._file_stat = os.fstat(folder), os.fstat(file)
+            self.check_place()  # somebody may have moved it meanwhile
+            os.ftruncate(file, 0)
+            os.pwrite(file, self._text.encode(), 0)
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def _lock_folder(self, fd: int) -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
-            os.close(fd)
-            raise StoreLocked(f"{self._path.parent} is in use by {holder or 'another process'}") from None
-        except OSError:
-            os.close(fd)
             raise
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, self._text.encode(), 0)
-        self._fd = fd
+        except OSError:
+            pass  # NFS, among others, locks no folders: there the file alone counts
 
-    def __exit__(self, *_: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+    def _holder(self, folder: int) -> str:
+        """Return what the file says of who has it; nothing where it was removed."""
+        try:
+            file = os.open(self._path.name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:
+            return ""
+        try:
+            return os.pread(file, 200, 0).decode(errors="replace").strip()
+        finally:
+            os.close(file)
+
+    def check_place(self) -> None:
+        parent = self._path.parent
+        if _is_there(self._path, self._file_stat):
+            return
+        if _is_there(parent, self._folder_stat):
+            raise StoreFailed(f"{self._path} is not the lock of this broker any more: it was removed or replaced")
+        raise StoreFailed(f"{parent} is not the folder any more in which this broker began: it was moved or removed")
+
+
+def _is_there(path: Path, known: os.stat_result) -> bool:
+    """Return False where another file, or none, has this path. What the system does not tell is no proof of that."""
+    try:
+        return os.path.samestat(path.stat(), known)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True

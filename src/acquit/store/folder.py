@@ -3,7 +3,7 @@
 ::
 
     DATA/broker.json                       the store's uuid, the format's version, the container-id; written once
-    DATA/lock                              held with flock by the process that has the folder open; names its pid
+    DATA/lock                              held with flock, as DATA is, by the process that has it open; names its pid
     DATA/journal/00000000000000000007.seg  segments that recovery reads, and the newest, which is written
     DATA/journal/00000000000000000006.events   the events of a closed segment as one array; derived
     DATA/journal/1.zeros                   prewritten files waiting to become segments (.part: not finished)
@@ -90,8 +90,8 @@ class Folder:
         except OSError as error:
             raise StoreError(f"cannot use {self.path} as a data folder: {error.strerror or error}") from error
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Raises StoreLocked on entry while another process has the folder."""
+    def lock(self) -> contextlib.AbstractContextManager[Disk]:
+        """Raises StoreLocked on entry while another process has the folder. Gives the holder's disk: `Disk.lock`."""
         return self.disk.lock(self.path / "lock", f"process {os.getpid()}\n")
 
     def read_identity(self) -> StoreIdentity | None:

@@ -298,6 +298,10 @@ class SegmentedJournal:
     def read_seal(self, number: int) -> bytes:
         return self._reader.read_seal(number).summary
 
+    def check_place(self) -> None:
+        """Raise StoreFailed where the folder is not at its path any more. No batch may be in flight."""
+        self._writer.check_place()
+
     def close(self) -> None:
         self._writer.close()
         self._reader.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from acquit.store.disk import DiskFile, OpenMode
+from acquit.store.disk import Disk, DiskFile, OpenMode
 
 
 class MemoryFile:
@@ -78,5 +78,8 @@ class MemoryDisk:
     def pause(self, seconds: float) -> None:
         """Do nothing: nobody else waits for memory."""
 
-    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[Disk]:
+        return contextlib.nullcontext(self)
+
+    def check_place(self) -> None:
+        """Do nothing: nobody can move it."""

@@ -174,7 +174,7 @@ def open_store(
     folder.make()
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(folder.lock())
+            folder.disk = stack.enter_context(folder.lock())
             identity = folder.read_identity()
             folder.remove_parts()
             reserve = Reserve(folder, options.segment_bytes)
@@ -190,7 +190,7 @@ def open_store(
         catalog = Catalog()
         tail = None if created else _replay_all(folder, identity, replayer, catalog)
         replayed(replayer.report)
-        writer = SegmentWriter(folder, options, identity.store, digest, catalog, reserve, clock_us)
+        writer = SegmentWriter(folder, options, identity.store, digest, catalog, reserve, clock_us, clock_s)
         stack.callback(writer.close)
         writer.begin(tail)
         if created:

@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from acquit.errors import StoreError, StoreFailed, StoreFull
@@ -48,6 +48,9 @@ from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES, NO_HASH, SEA
 
 if TYPE_CHECKING:
     from hashlib import _Hash
+
+CHECK_S: Final = 1.0
+"""Seconds for which batches are written to the open segment without a look at whether its folder is still there."""
 
 
 class WriteBatch:
@@ -162,6 +165,7 @@ class SegmentWriter:
         catalog: Catalog,
         reserve: Reserve,
         clock_us: Callable[[], int],
+        clock_s: Callable[[], float],
     ) -> None:
         self._folder = folder
         self._options = options
@@ -170,6 +174,8 @@ class SegmentWriter:
         self._catalog = catalog
         self._reserve = reserve
         self._clock_us = clock_us
+        self._clock_s = clock_s
+        self._check_at_s = 0.0
         self._file: DiskFile | None = None
         self._header: SegmentHeader | None = None
         self._sealed = True
@@ -258,6 +264,8 @@ class SegmentWriter:
         if self.failure is not None:
             raise StoreFailed(str(self.failure))
         with self._errors():
+            if self._clock_s() >= self._check_at_s:
+                self.check_place()
             occupied = self._offset > HEADER_BYTES
             over = self._offset + batch.size_bytes + self._seal_room() > self._capacity
             if self._sealed or (occupied and (over or batch.turning)):
@@ -268,6 +276,11 @@ class SegmentWriter:
         self._offset += len(data)
         self._catalog.end = batch.end
         return data
+
+    def check_place(self) -> None:
+        """Raise StoreFailed where the folder is not at its path any more: writing to open files would not tell."""
+        self._folder.disk.check_place()
+        self._check_at_s = self._clock_s() + CHECK_S
 
     def _put(self, data: bytes) -> None:
         """Write behind what was written. What would fit into a segment of full size, and is more than the first ones
@@ -310,6 +323,9 @@ class SegmentWriter:
         """Turn the operating system's errors into ours, and remember the one after which nothing is accepted."""
         try:
             yield
+        except StoreFailed as error:
+            self.failure = error
+            raise
         except OSError as error:
             ours = store_error(error, str(self._folder.journal))
             if isinstance(ours, StoreFull):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -141,3 +144,135 @@ def test_a_disk_that_takes_nothing_is_full() -> None:
     with pytest.raises(OSError, match="takes no more") as caught:
         write_all(Miser([2, 0]), b"hello", 0)
     assert caught.value.errno == errno.ENOSPC
+
+
+# -- who has a folder --------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_stays_locked_without_its_file(tmp_path: Path, disk: PosixDisk) -> None:
+    path = tmp_path / "lock"
+    with disk.lock(path, "me"):
+        path.unlink()
+        with pytest.raises(StoreLocked, match="in use by another process"), disk.lock(path, "you"):
+            pass
+        assert not path.exists()
+        path.write_text("process 4711")
+        with pytest.raises(StoreLocked, match="in use by process 4711"), disk.lock(path, "you"):
+            pass
+    with disk.lock(path, "you"):
+        assert path.read_text() == "you"
+
+
+def test_where_folders_cannot_be_locked_the_file_is(
+    tmp_path: Path, disk: PosixDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(fd: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(fd, operation)
+
+    real = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", flock)
+    path = tmp_path / "lock"
+    with disk.lock(path, "me"), pytest.raises(StoreLocked, match="in use by me"), disk.lock(path, "you"):
+        pass
+
+
+def move(folder: Path) -> None:
+    folder.rename(folder.with_suffix(".old"))
+
+
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def replace(folder: Path) -> None:
+    move(folder)
+    shutil.copytree(folder.with_suffix(".old"), folder)
+
+
+def remove_lock(folder: Path) -> None:
+    (folder / "lock").unlink()
+
+
+def replace_lock(folder: Path) -> None:
+    (folder / "lock").rename(folder / "other")
+    (folder / "lock").write_text("process 4711")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (move, "data is not the folder any more"),
+        (remove, "data is not the folder any more"),
+        (replace, "data is not the folder any more"),
+        (remove_lock, "lock is not the lock"),
+        (replace_lock, "lock is not the lock"),
+    ],
+)
+def test_nothing_is_done_in_a_folder_that_is_not_the_one_locked(
+    tmp_path: Path, disk: PosixDisk, spoil: Callable[[Path], None], said: str
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "kept").touch()
+    with disk.lock(folder / "lock", "me") as held:
+        held.rename(folder / "kept", folder / "kept")
+        spoil(folder)
+        before = sorted(tmp_path.rglob("*"))
+        for act in (
+            held.check_place,
+            lambda: held.open(folder / "new", OpenMode.WRITE),
+            lambda: held.open(folder / "kept", OpenMode.READ),
+            lambda: held.rename(folder / "kept", folder / "new"),
+            lambda: held.remove(folder / "kept"),
+            lambda: held.sync_folder(folder),
+        ):
+            with pytest.raises(StoreFailed, match=said):
+                act()
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_a_link_leads_to_is_the_same(tmp_path: Path, disk: PosixDisk) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with disk.lock(folder / "lock", "me") as held:
+        move(folder)
+        folder.symlink_to(tmp_path / "data.old")
+        held.open(folder / "new", OpenMode.WRITE).close()
+
+
+def test_what_cannot_be_told_is_no_proof(tmp_path: Path, disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with disk.lock(tmp_path / "lock", "me") as held, monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", refuse)
+        held.check_place()
+
+
+@pytest.mark.parametrize("when", [1, 2])
+def test_a_folder_that_is_moved_while_it_is_locked(
+    tmp_path: Path, disk: PosixDisk, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
+    """Before the file in it is locked, and after."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    calls = 0
+
+    def flock(fd: int, operation: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == when:
+            move(folder)
+            folder.mkdir()
+        real(fd, operation)
+
+    real = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StoreFailed, match="moved or removed"), disk.lock(folder / "lock", "me"):
+        pass
+    assert list(folder.iterdir()) == []
+    for each in (folder, tmp_path / "data.old"):
+        with disk.lock(each / "lock", "me"):
+            pass

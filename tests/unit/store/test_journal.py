@@ -536,3 +536,58 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     again = Raw(PosixDisk(), path=tmp_path / "data", options=options)
     assert again.replay.payloads == [b"%d" % number * 1000 for number in range(30)]
     again.journal.close()
+
+
+def on_a_folder_that_is_moved(tmp_path: Path) -> tuple[Raw, Path]:
+    from acquit.store.disk import PosixDisk
+
+    data = tmp_path / "data"
+    raw = Raw(PosixDisk(), path=data)
+    raw.put(b"before")
+    data.rename(tmp_path / "moved")
+    return raw, data
+
+
+def assert_whole(data: Path, *payloads: bytes) -> None:
+    from acquit.store.disk import PosixDisk
+
+    again = Raw(PosixDisk(), path=data)
+    assert again.replay.payloads == list(payloads)
+    again.journal.close()
+
+
+def test_a_folder_that_is_moved_ends_the_journal_within_a_second(tmp_path: Path) -> None:
+    raw, data = on_a_folder_that_is_moved(tmp_path)
+    raw.put(b"at once")
+    raw.clock.us += 1_000_000
+    raw.append(b"later")
+    with pytest.raises(StoreFailed, match=f"{data} is not the folder any more .* moved or removed$"):
+        raw.sync()
+    assert raw.journal.failure is not None
+    assert raw.journal.take_chore() is None
+    raw.journal.close()
+    assert not data.exists()
+    assert_whole(tmp_path / "moved", b"before", b"at once")
+
+
+def test_no_segment_is_begun_in_the_folder_that_took_its_place(tmp_path: Path) -> None:
+    raw, data = on_a_folder_that_is_moved(tmp_path)
+    assert_whole(data)  # somebody else's, now
+    before = sorted(data.rglob("*"))
+    raw.append(bytes(raw.journal.segments[-1].file_bytes))
+    with pytest.raises(StoreFailed, match="moved or removed"):
+        raw.sync()
+    raw.journal.close()
+    assert sorted(data.rglob("*")) == before
+    assert_whole(data)
+    assert_whole(tmp_path / "moved", b"before")
+
+
+def test_no_chore_works_in_the_folder_that_took_its_place(tmp_path: Path) -> None:
+    raw, data = on_a_folder_that_is_moved(tmp_path)
+    assert_whole(data)
+    before = sorted(data.rglob("*"))
+    with pytest.raises(StoreFailed, match="moved or removed"):
+        raw.chores()
+    raw.journal.close()
+    assert sorted(data.rglob("*")) == before

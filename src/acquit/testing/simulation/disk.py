@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from acquit.errors import StoreLocked
-from acquit.store.disk import DiskFile, OpenMode
+from acquit.store.disk import Disk, DiskFile, OpenMode
 
 BLOCK_BYTES = 512
 
@@ -298,16 +298,19 @@ class FaultyDisk:
     def pause(self, seconds: float) -> None:
         """A step on the disk takes as long as it takes already."""
 
-    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[None]:
+    def lock(self, path: Path, text: str) -> contextlib.AbstractContextManager[Disk]:
         return self._lock(path)
 
+    def check_place(self) -> None:
+        """Do nothing: nobody moves it."""
+
     @contextlib.contextmanager
-    def _lock(self, path: Path) -> Iterator[None]:
+    def _lock(self, path: Path) -> Iterator[Disk]:
         if self.locked:
             raise StoreLocked(f"{path.parent} is in use")
         self.locked = True
         try:
-            yield
+            yield self
         finally:
             self.locked = False
 
