@@ -170,7 +170,7 @@ def open_store(
     StoreError where the folder cannot be used at all. On any error the folder is as it was, or recovers as before.
     """
     disk = disk if disk is not None else PosixDisk()
-    folder = Folder(path, disk)
+    folder = Folder(path.absolute(), disk)  # a program may go to another folder meanwhile
     folder.make()
     with contextlib.ExitStack() as stack:
         try:

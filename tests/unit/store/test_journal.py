@@ -570,6 +570,23 @@ def test_a_folder_that_is_moved_ends_the_journal_within_a_second(tmp_path: Path)
     assert_whole(tmp_path / "moved", b"before", b"at once")
 
 
+def test_a_program_may_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from acquit.store.disk import PosixDisk
+
+    monkeypatch.chdir(tmp_path)
+    raw = Raw(PosixDisk(), path=Path("data"))
+    raw.put(b"here")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    raw.clock.us += 1_000_000
+    large = bytes(raw.journal.segments[-1].file_bytes)
+    raw.put(large)
+    raw.put(b"there")
+    raw.journal.close()
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert_whole(tmp_path / "data", b"here", large, b"there")
+
+
 def test_no_segment_is_begun_in_the_folder_that_took_its_place(tmp_path: Path) -> None:
     raw, data = on_a_folder_that_is_moved(tmp_path)
     assert_whole(data)  # somebody else's, now
