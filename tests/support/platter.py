@@ -139,7 +139,7 @@ class Platter:
         `found` is what others see below the root then."""
         there = {self._root / path.relative_to(found) for path in found.rglob("*")} | {self._root}
         for call in self._naming:
-            if (self._seen.keys() ^ there) & {self._path(raw) for raw in call.strings()}:
+            if (self._seen.keys() ^ there) & {self._path(call, raw) for raw in call.strings()}:
                 call.result = -1
                 _CALLS[call.name](self, call, True)
         for path, node in self._seen.items():
@@ -209,8 +209,9 @@ class Platter:
 
     # -- calls ------------------------------------------------------------------------------------------------------
 
-    def _path(self, raw: bytes) -> Path | None:
-        path = Path(raw.decode())
+    def _path(self, call: Call, raw: bytes) -> Path | None:
+        """Return the path that a call was given, if it is below the root; it may be from the folder of a descriptor."""
+        path = Path(call.of) / raw.decode()
         return path if path.is_relative_to(self._root) else None
 
     def _name(self, naming: _Naming) -> None:
@@ -218,7 +219,7 @@ class Platter:
         self._namings.append(naming)
 
     def _opened(self, call: Call, ends: bool) -> bool:
-        path = self._path(call.strings()[0])
+        path = self._path(call, call.strings()[0])
         if path is None or not ends:
             return False
         assert call.result is not None
@@ -300,21 +301,21 @@ class Platter:
         return True
 
     def _renamed(self, call: Call, ends: bool) -> bool:
-        old, new = (self._path(raw) for raw in call.strings())
+        old, new = (self._path(call, raw) for raw in call.strings())
         if not ends or old is None or new is None:
             return False
         self._name(_Naming((old.parent, new.parent), removed=old, added=(new, self._seen[old])))
         return True
 
     def _removed(self, call: Call, ends: bool) -> bool:
-        path = self._path(call.strings()[-1])
+        path = self._path(call, call.strings()[-1])
         if not ends or path is None:
             return False
         self._name(_Naming((path.parent,), removed=path))
         return True
 
     def _made_folder(self, call: Call, ends: bool) -> bool:
-        path = self._path(call.strings()[-1])
+        path = self._path(call, call.strings()[-1])
         if not ends or path is None:
             return False
         self._name(_Naming((path.parent,), added=(path, Node(folder=True))))
@@ -323,7 +324,11 @@ class Platter:
     def _unknown(self, call: Call, ends: bool) -> bool:
         if ends:
             return False
-        inside = any(self._path(raw) for raw in call.strings()) if call.name in _BY_PATH else str(self._root) in call.of
+        inside = (
+            any(self._path(call, raw) for raw in call.strings())
+            if call.name in _BY_PATH
+            else str(self._root) in call.of
+        )
         assert not inside, f"a call that is not followed: {call.name}({call.arguments[:200]}"
         return False
 
