@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
     settings: dict[str, bool] = {"debug": False}
     try:
         result = acquit.main(args=list(arguments), prog_name="acquit", standalone_mode=False, obj=settings)
-        if sys.stdout is not None:  # it is where it was closed at the start
+        if sys.stdout is not None:  # as it is where it was closed before the start
             sys.stdout.flush()
         return int(result) if isinstance(result, int) else Exit.OK
     except click.ClickException as error:

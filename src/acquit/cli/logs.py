@@ -114,6 +114,7 @@ class _Lines:
         self.stream = stream
         self._texts = Queue[str | None](LINES_MAX)
         self._lost = 0
+        """Texts that found no room. Whoever logs counts them, and the thread only reads it."""
         self._thread = threading.Thread(target=self._run, name="acquit-log", daemon=True)
         self._thread.start()
 
@@ -134,11 +135,13 @@ class _Lines:
             self._thread.join(_PATIENCE_S)
 
     def _run(self) -> None:
+        told = 0
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # whoever handles signals has a thread for it
         while (text := self._texts.get()) is not None:
             with contextlib.suppress(OSError):  # nobody will read it
                 self.stream.write(text)
                 self.stream.flush()
-            if self._lost:
-                lost, self._lost = self._lost, 0
+            lost = self._lost - told
+            if lost:
+                told += lost
                 logger.warning("%d lines of the log are lost: nobody read it", lost)

@@ -57,7 +57,7 @@ class SessionCore(SessionCoreBase):
         self._lazy_max = min(mode.lazy_messages, max(1, core.options.unsettled_max // 2))
         self._hurried = False
         self._blocks = [None]
-        """The one block that may be entered, while none is."""
+        """The one block that may be entered, while none is: taken and given back at once, whichever threads do so."""
 
     # -- user side -----------------------------------------------------------------------------------------------------
 

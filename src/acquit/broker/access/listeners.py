@@ -111,8 +111,6 @@ def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
     context.set_ciphers(_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION  # it costs us more than whoever asks for it
     expected = f"a certificate and its key in {tls.certificate_file} and {tls.key_file}"
-    for file in filter(None, (tls.certificate_file, tls.key_file, tls.client_ca_file)):
-        _check_readable(file)
     try:
         context.load_cert_chain(tls.certificate_file, tls.key_file, password=_no_passphrase)
         if tls.client_ca_file:
@@ -121,15 +119,20 @@ def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
             context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates == "required" else ssl.CERT_OPTIONAL
     except ssl.SSLError as exc:
         raise ConfigurationError(f"tls: expected {expected}, in PEM, found {exc.reason or exc}") from exc
+    except OSError as exc:
+        file = _unreadable(tls.certificate_file, tls.key_file, tls.client_ca_file)
+        raise ConfigurationError(f"tls: {file}: cannot be read: {exc.strerror}") from exc
     return context
 
 
-def _check_readable(file: str) -> None:
-    """Raise ConfigurationError for a file of TLS that cannot be read: OpenSSL does not say which it was."""
-    try:
-        Path(file).open("rb").close()
-    except OSError as exc:
-        raise ConfigurationError(f"tls: {file}: cannot be read: {exc.strerror}") from exc
+def _unreadable(*files: str) -> str:
+    """Return the first of these files that cannot be read: OpenSSL does not say which it was."""
+    for file in files:
+        try:
+            Path(file).open("rb").close()
+        except OSError:
+            return file
+    return files[0]
 
 
 def _no_passphrase() -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from acquit.broker.access.listeners import Keys, certified_name, is_loopback, make_keys, mechanisms
-from acquit.broker.options import BrokerOptions, Role, Security, User, Where, WhereAnonymous
+from acquit.broker.options import BrokerOptions, Role, Security, Tls, User, Where, WhereAnonymous
+
+TLS_FILES = Path(__file__).parents[3] / "support" / "tls"
 
 
 @pytest.mark.parametrize(
@@ -136,3 +140,14 @@ def test_who_may_stay(tmp_path: Path) -> None:
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
     assert "hunter22" not in repr(keys(tmp_path, password="hunter22"))
+
+
+def test_a_key_may_come_through_a_pipe_as_a_broker_starts(tmp_path: Path) -> None:
+    """It is opened once: whoever opens it to see whether it can be read takes the key from who reads it."""
+    key = tmp_path / "key"
+    os.mkfifo(key)
+    writer = threading.Thread(target=lambda: key.write_bytes((TLS_FILES / "key.pem").read_bytes()))
+    writer.start()
+    options = BrokerOptions(tls=Tls(certificate_file=str(TLS_FILES / "certificate.pem"), key_file=str(key)))
+    assert make_keys(options, tmp_path / "data").tls is not None
+    writer.join()
