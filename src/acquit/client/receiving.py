@@ -90,6 +90,7 @@ class ReceiverCore(ReceiverBase):
         "listeners",
         "notify",
         "returning",
+        "short_of_answers",
         "starved",
     )
 
@@ -114,6 +115,8 @@ class ReceiverCore(ReceiverBase):
         self._before_listener = self.mode.listener_called
         self._unsettled_max = session.core.options.unsettled_max if self.mode.bounded else 0
         self._unanswered_max = 0 if self.mode.credit is CreditReturn.ON_HANDOVER else session.core.options.ack_capacity
+        self.short_of_answers = False
+        """Less credit was granted than there is room for, before the peer answers acknowledgements."""
         self.starved = False
         """No credit is granted before the peer answers acknowledgements that it has: it owes too many answers."""
         self._resumes_paused = False
@@ -514,6 +517,7 @@ class ReceiverCore(ReceiverBase):
         # does gets no more to send.
         beyond = self.link.unsettled_count - self.held - self._unanswered_max
         left = room - max(beyond, 0)
+        self.short_of_answers = left < room
         self.starved = left <= 0 < room
         return left
 

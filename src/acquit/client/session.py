@@ -287,7 +287,7 @@ class SessionCore(SessionCoreBase):
         receiver = deliveries[0].link.context
         if isinstance(receiver, ResumingReceiver):
             receiver.on_settled(deliveries)
-        if isinstance(receiver, ReceiverCore) and receiver.starved:
+        if isinstance(receiver, ReceiverCore) and receiver.short_of_answers:
             self.core.short_of_credit[receiver] = None
 
     def on_run_answered(self, run: ReceivedRun, state: object) -> None:
@@ -295,7 +295,7 @@ class SessionCore(SessionCoreBase):
         if isinstance(run.context, SettlementReceipt):
             self._answer(run.context, run.local_state, state, len(run.tags))
         receiver = run.link.context
-        if isinstance(receiver, ReceiverCore) and receiver.starved:
+        if isinstance(receiver, ReceiverCore) and receiver.short_of_answers:
             self.core.short_of_credit[receiver] = None
 
     def _answer(self, receipt: SettlementReceipt, said: object, state: object, count: int) -> None:
