@@ -36,6 +36,7 @@ FAULTS = {
     "broker restarts": Faults(broker_restarts=0.02),
     "stalls": Faults(stalls=0.05),
     "restarts and stalls": Faults(broker_restarts=0.02, stalls=0.05),
+    "kept links": Faults(broker_restarts=0.02, stalls=0.03, task_kills=0.01, ahead=0.7),
     "everything": Faults(
         broker_restarts=0.01,
         stalls=0.03,
@@ -44,6 +45,7 @@ FAULTS = {
         lost_answers=0.1,
         store_doubts=0.05,
         poison=0.2,
+        ahead=0.3,
     ),
     "an object store": Faults(
         broker_restarts=0.01,
@@ -65,6 +67,7 @@ FAULTS = {
         driver_kills=0.02,
         lost_answers=0.1,
         poison=0.1,
+        ahead=0.3,
         forgetting=True,
     ),
 }

@@ -254,6 +254,11 @@ class RunReceiver(Receiver):
         """The ``host:port`` of the peer."""
         return self._core.session.core.where
 
+    @property
+    def whole(self) -> bool:
+        """True if the link has not ended, as far as is known here."""
+        return self._core.failure is None
+
     def pause(self) -> None:
         """Take back what credit is left, and grant none until somebody waits for a message again."""
         self._core.session.core.post((self._core.pause,))
