@@ -113,6 +113,7 @@ class DrainDouble:
         self.exhausted = False
         self.broker_id = queue.broker_id
         self.continues: str | None = None
+        self._keeping = False
 
     def resume(self, until: int | None) -> bool:
         self._given = []
@@ -145,10 +146,12 @@ class DrainDouble:
 
     def keep(self, nonce: str) -> None:
         assert self._held == self._left, "all else is settled"
+        assert self._keeping, "the credit was not taken back"
         self.continues = nonce
         self._queue.kept.append(self)
 
     def settle(self, outcomes: Mapping[Outcome, Numbers], *, keeping: bool = False) -> bool:
+        self._keeping = keeping
         for outcome, numbers in outcomes.items():
             for number in numbers:
                 payload = self._given[number]

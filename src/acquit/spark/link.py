@@ -246,9 +246,8 @@ class QueueDrain:
 
     def settle(self, outcomes: Mapping[Outcome, Numbers], *, keeping: bool = False) -> bool:
         """See `Drain`: one call and one frame or few for each outcome."""
-        if not keeping:
-            # Settling gives credit back, and what came for it would go back to the queue with the link, as come before.
-            self._receiver.pause()
+        # Settling gives credit back, and what comes for it would go back to the queue with a link that is not kept.
+        (self._receiver.unpause if keeping else self._receiver.pause)()
         try:
             receipts = [self._settle(numbers, _OUTCOMES[outcome]) for outcome, numbers in outcomes.items()]
             status = max((receipt.result() for receipt in receipts), default=ReceiptStatus.APPLIED)

@@ -245,7 +245,10 @@ def test_available_now_waits_for_such_a_link_though_another_part_was_ended_by_it
     assert sorted(rows + more) == numbered(*range(1, 5)) and query.slept == [2.5]
 
 
-def test_available_now_waits_for_what_is_held_on_a_link_of_an_earlier_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [(), (6, 7)], ids=["an empty queue", "others to read"])
+def test_available_now_waits_for_what_is_held_on_a_link_of_an_earlier_run(
+    tmp_path: Path, others: tuple[int, ...]
+) -> None:
     queue = QueueDouble(*(posting(number) for number in range(1, 6)))
     queue.keeps = True
     first = Query(tmp_path, queue, parts="1")
@@ -255,11 +258,13 @@ def test_available_now_waits_for_what_is_held_on_a_link_of_an_earlier_run(tmp_pa
     second = Query(tmp_path, queue, parts="1")
     elsewhere = _ElsewhereKept(second)
     elsewhere.take()
+    queue.post(*map(posting, others))
     second.driver.begin_available_now()
-    assert rows + second.run(end)[0] == numbered(*range(1, 6)) and second.slept == [2.5]
+    more, end = second.run(end)
+    assert rows + sorted(more) == numbered(*range(1, 6), *others) and second.slept == [2.5]
     third = Query(tmp_path, queue, parts="1")
     third.driver.begin_available_now()
-    assert third.run({"epoch": 2, "parts": 1}) == ([], {"epoch": 2, "parts": 1}) and third.slept == []
+    assert third.run(end) == ([], end) and third.slept == []
 
 
 def test_a_query_that_goes_on_does_not_wait_for_what_is_held_elsewhere(tmp_path: Path) -> None:
@@ -272,8 +277,17 @@ def test_a_query_that_goes_on_does_not_wait_for_what_is_held_elsewhere(tmp_path:
     link = queue.kept.pop()
     rows, end = query.run(end)
     assert rows == [] and query.slept == [0.01], "one empty batch, and then it is idle"
+    query.now = 3.0
     link.detach()
-    assert query.run(end)[0] == numbered(5)
+    assert query.run(end)[0] == numbered(5) and not query.driver._kept
+
+
+def test_a_link_that_a_part_of_the_same_epoch_went_on_with_is_worth_no_epoch(tmp_path: Path) -> None:
+    queue = QueueDouble(*(posting(number) for number in range(1, 4)))
+    queue.keeps = True
+    query = Query(tmp_path, queue)
+    rows, end = query.run(query.driver.initial_offset())
+    assert rows == numbered(1, 2, 3) and end["epoch"] == 1
 
 
 def test_available_now_does_not_chase_a_producer(tmp_path: Path) -> None:
