@@ -95,7 +95,7 @@ def test_a_task_of_another_kind_gives_it_back(tasks: Tasks, change: dict[str, ob
     first = tasks.run()
     tasks.come_to(COUNT - 4)
     other = tasks.link.attach(tasks.options, replace(tasks.planned, **change))  # type: ignore[arg-type]
-    assert other is not first
+    assert isinstance(other, QueueDrain) and other is not first and other._keep is None, "not at once again"
     other.detach()
     tasks.come_to(COUNT - 2)
 
