@@ -23,7 +23,7 @@ from acquit.protocol.message import Message
 from acquit.spark.columns import MessageColumns
 from acquit.spark.driver import Offset, PlannedPart, StreamDriver
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import KEPT_FOR_S, FolderStore, Numbers, Outcome, Spool, attempt
+from acquit.spark.spool import FolderStore, Numbers, Outcome, Spool, attempt
 from tests.support.examples import examples
 from tests.support.queue_double import BROKER, DrainDouble, QueueDouble, posting
 
@@ -43,39 +43,35 @@ class Mortal(DrainDouble):
 
     def __init__(self, queue: QueueDouble, point: str, until: int | None, stuck: list[DrainDouble]) -> None:
         super().__init__(queue, until)
-        self.point = point
+        self._point = point
         self._stuck = stuck
 
     def receive(self, rows_max: int) -> Sequence[bytes]:
         received = super().receive(rows_max)
-        if received and self.point in ("drained", "stuck"):
+        if received and self._point in ("drained", "stuck"):
             raise Died
         return received
 
     def detach(self) -> None:
-        if self.point == "stuck":
-            self.point = ""
+        if self._point == "stuck":
+            self._point = ""
             self._stuck.append(self)
         else:
             super().detach()
 
-    def settle(self, outcomes: Mapping[Outcome, Numbers], *, keeping: bool = False) -> bool:
-        if outcomes and self.point == "published":
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
+        if outcomes and self._point == "published":
             raise Died
-        return super().settle(outcomes, keeping=keeping)
+        return super().settle(outcomes)
 
 
 class World:
     """Queues, a query that reads them, and Spark's part in it."""
 
-    def __init__(
-        self, root: Path, *, tells: bool, parts: int, keeps: bool = False, names: Sequence[str] = NAMES
-    ) -> None:
+    def __init__(self, root: Path, *, tells: bool, parts: int, names: Sequence[str] = NAMES) -> None:
         self.root = root
         self.tells = tells
         self.queues = {name: QueueDouble(broker_id=BROKER if tells else None, order=self.place) for name in names}
-        for queue in self.queues.values():
-            queue.keeps = keeps
         self.posted: list[Row] = []
         self.places: dict[bytes, tuple[int, int]] = {}
         """Of each body: its priority, negated, and its number. What is given back goes there."""
@@ -124,9 +120,7 @@ class World:
 
     def restart(self, *, available_now: bool = False) -> None:
         self.release()
-        self.driver = StreamDriver(
-            self.options, Spool(FolderStore(self.root)), self, clock=lambda: self.now, sleep=self.sleep
-        )
+        self.driver = StreamDriver(self.options, Spool(FolderStore(self.root)), self, clock=lambda: self.now)
         self.workers = Spool(FolderStore(self.root))
         if available_now:
             self.driver.begin_available_now()
@@ -136,15 +130,6 @@ class World:
         for drain in self.stuck:
             drain.detach()
         self.stuck.clear()
-
-    def sleep(self, seconds: float) -> None:
-        """Links that were kept, and that no task came for, are given back meanwhile."""
-        if seconds < KEPT_FOR_S:
-            return
-        for queue in self.queues.values():
-            for link in queue.kept:
-                link.detach()
-            queue.kept.clear()
 
     def batch(self, rows_max: int, deaths: Sequence[str]) -> bool:
         """A batch, or the one that is pending again, up to the first task that dies. False when there was nothing."""
@@ -168,24 +153,13 @@ class World:
 
     def take(self, planned: PlannedPart, death: str) -> list[Row]:
         reader = MessageColumns(planned.address)
-        result = self.workers.take(planned.part, lambda: self.attach(planned, death), reader)
+        queue, until = self.queues[planned.address], planned.only_until
+        result = self.workers.take(planned.part, lambda: Mortal(queue, death, until, self.stuck), reader)
         rows = [
             (row["queue"], row["body"]) for batch in reader.select(result.batches, SCHEMA) for row in batch.to_pylist()
         ]
         assert self.seen.setdefault((planned.part.epoch, planned.part.part), rows) == rows, "another time, other rows"
         return rows
-
-    def attach(self, planned: PlannedPart, death: str) -> DrainDouble:
-        """Go on with the link that was kept first, unless the task is in another process than those that kept one."""
-        queue, until = self.queues[planned.address], planned.only_until
-        if queue.kept and death != "elsewhere":
-            kept = queue.kept.pop(0)
-            assert isinstance(kept, Mortal)
-            if kept.resume(until):
-                kept.point = death
-                return kept
-            kept.detach()
-        return Mortal(queue, death, until, self.stuck)
 
 
 POSTS = st.tuples(
@@ -196,7 +170,7 @@ POSTS = st.tuples(
 BATCHES = st.tuples(
     st.just("batch"),
     st.integers(1, 6),
-    st.lists(st.sampled_from(["", "", "drained", "published", "stuck", "elsewhere"]), max_size=4),
+    st.lists(st.sampled_from(["", "", "drained", "published", "stuck"]), max_size=4),
 )
 RESTARTS = st.tuples(st.just("restart"))
 
@@ -212,18 +186,12 @@ def play(world: World, step: tuple[object, ...], rows_max: int | None = None) ->
 
 
 @examples(20)
-@given(
-    st.booleans(),
-    st.booleans(),
-    st.integers(1, 5),
-    st.lists(st.one_of(POSTS, POSTS, BATCHES, RESTARTS), min_size=5, max_size=40),
-)
+@given(st.booleans(), st.integers(1, 5), st.lists(st.one_of(POSTS, POSTS, BATCHES, RESTARTS), min_size=5, max_size=40))
 def test_each_posting_at_each_queue_is_one_row_in_its_order(
-    tells: bool, keeps: bool, parts: int, steps: list[tuple[object, ...]]
+    tells: bool, parts: int, steps: list[tuple[object, ...]]
 ) -> None:
-    """In its order, but that what came on a link that was kept comes before what was posted in front of it since."""
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), tells=tells, parts=parts, keeps=tells and keeps)
+        world = World(Path(folder), tells=tells, parts=parts)
         for step in steps:
             play(world, step)
         world.restart(available_now=True)
@@ -234,13 +202,12 @@ def test_each_posting_at_each_queue_is_one_row_in_its_order(
         assert Counter(row for part in world.table for row in part) == Counter(world.posted)
         for part in world.table:
             places = [world.places[body] for _, body in part]
-            assert (places == sorted(places) or keeps) and len({queue for queue, _ in part}) <= 1
+            assert places == sorted(places) and len({queue for queue, _ in part}) <= 1
         assert not any(queue.available for queue in world.queues.values())
 
 
 @examples(30)
 @given(
-    st.booleans(),
     st.booleans(),
     st.integers(1, 5),
     st.integers(1, 6),
@@ -250,7 +217,6 @@ def test_each_posting_at_each_queue_is_one_row_in_its_order(
 )
 def test_what_was_there_when_a_run_began_is_taken_and_then_it_ends(
     tells: bool,
-    keeps: bool,
     parts: int,
     rows_max: int,
     newer_max: int,
@@ -261,7 +227,7 @@ def test_what_was_there_when_a_run_began_is_taken_and_then_it_ends(
     Elsewhere one is in the first batch: who goes on for ever, for somebody may give something back, does not end."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempt, "NEWER_MAX", newer_max)
-        world = World(Path(folder), tells=tells, parts=parts, keeps=tells and keeps)
+        world = World(Path(folder), tells=tells, parts=parts)
         for step in before:
             play(world, step, rows_max)
         world.restart(available_now=True)

@@ -36,7 +36,6 @@ FAULTS = {
     "broker restarts": Faults(broker_restarts=0.02),
     "stalls": Faults(stalls=0.05),
     "restarts and stalls": Faults(broker_restarts=0.02, stalls=0.05),
-    "kept links": Faults(broker_restarts=0.02, stalls=0.03, task_kills=0.01, ahead=0.7),
     "everything": Faults(
         broker_restarts=0.01,
         stalls=0.03,
@@ -45,7 +44,6 @@ FAULTS = {
         lost_answers=0.1,
         store_doubts=0.05,
         poison=0.2,
-        ahead=0.3,
     ),
     "an object store": Faults(
         broker_restarts=0.01,
@@ -67,7 +65,6 @@ FAULTS = {
         driver_kills=0.02,
         lost_answers=0.1,
         poison=0.1,
-        ahead=0.3,
         forgetting=True,
     ),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,22 +95,6 @@ def test_every_posting_once_over_crashes_of_workers_and_a_restart(
     totals = Spool(FolderStore(tmp_path / "spool")).status().totals
     assert totals.rows == 110 and totals.set_aside > 0, "what was published and not settled came again"
     assert left(broker.url, address) == 0
-
-
-def test_the_next_batch_is_drained_on_links_that_were_kept(
-    reading: Reading, broker: acquit.Broker, address: str, tmp_path: Path
-) -> None:
-    """Unless they are too late: a first batch takes seconds, and so does any on a machine that is busy."""
-    posted = 0
-    for _ in range(20):
-        post(broker.url, address, *range(posted, posted + 1_000))
-        posted += 1_000
-        reading.run(maxMessagesPerBatch="200", parts="2")
-        assert reading.bodies() == named(*range(posted)) and left(broker.url, address) == 0
-        log = (json.loads(path.read_bytes().partition(b"\n")[0]) for path in (tmp_path / "spool" / "log").iterdir())
-        if any(entry.get("continues") for entry in log):  # of what is not summed up yet
-            return
-    pytest.fail("no task went on with a link of another one")
 
 
 def test_columns_by_name_and_types_as_documented(reading: Reading, broker: acquit.Broker, address: str) -> None:

@@ -239,8 +239,8 @@ def _change_link(module: ModuleType) -> None:
             pass_point(_Task.folder, "drained")
         return received
 
-    def settle_and_pass(self: Any, outcomes: Any, **options: Any) -> Any:
-        answered = settle(self, outcomes, **options)
+    def settle_and_pass(self: Any, outcomes: Any) -> Any:
+        answered = settle(self, outcomes)
         if outcomes:
             pass_point(_Task.folder, "settled")
         return answered
@@ -360,7 +360,7 @@ def _settle_first(module: ModuleType) -> None:
         return received
 
     module.QueueDrain.receive = receive_and_settle
-    module.QueueDrain.settle = lambda self, outcomes, **options: True
+    module.QueueDrain.settle = lambda self, outcomes: True
 
 
 def _forget_identities(module: ModuleType) -> None:

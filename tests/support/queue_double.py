@@ -58,20 +58,14 @@ class QueueDouble:
         order: Callable[[bytes], tuple[int, ...]] | None = None,
     ) -> None:
         self.available: list[bytes] = []
-        self.last_sequence = 0
-        """The highest that was ever posted."""
         self.order = order
         self.settled: list[tuple[bytes, Outcome]] = []
         self.broker_id = broker_id
         self.attached = 0
         self.answers = True
-        self.keeps = False
-        """Whether drains hold something of what is behind their part, and are kept for the next one, here."""
-        self.kept: list[DrainDouble] = []
         self.post(*payloads)
 
     def post(self, *payloads: bytes) -> None:
-        self.last_sequence = max([self.last_sequence, *map(sequence_of, payloads)])
         self.lay([*self.available, *payloads])
 
     def lay(self, payloads: list[bytes]) -> None:
@@ -79,10 +73,6 @@ class QueueDouble:
         self.available = payloads if self.order is None else sorted(payloads, key=self.order)
 
     def attach(self, until: int | None = None) -> DrainDouble:
-        for kept in self.kept:
-            if kept.resume(until):
-                self.kept.remove(kept)
-                return kept
         self.attached += 1
         return DrainDouble(self, until)
 
@@ -109,49 +99,20 @@ class DrainDouble:
         self._until = until
         self._held: list[bytes] = []
         self._given: list[bytes] = []
-        self._left: list[bytes] = []
         self.exhausted = False
         self.broker_id = queue.broker_id
-        self.continues: str | None = None
-        self._keeping = False
 
-    def resume(self, until: int | None) -> bool:
-        self._given = []
-        self.exhausted = False
-        return until == self._until
-
-    def has_more(self) -> bool:
-        if self._queue.keeps and not self._left:
-            self._left = self._acquire(1)
-        return self._queue.keeps and bool(self._left)
-
-    def _acquire(self, count: int) -> list[bytes]:
+    def receive(self, rows_max: int) -> Sequence[bytes]:
+        count = min(rows_max, self.chunk)
         found = self._queue.older(self._until)[:count]
         for payload in found:
             self._queue.available.remove(payload)
         self._held += found
-        return found
-
-    def receive(self, rows_max: int) -> Sequence[bytes]:
-        count = min(rows_max, self.chunk)
-        found = self._left[:count] or self._acquire(count)
-        self._left = self._left[count:]
         self._given += found
         self.exhausted = not found
         return found
 
-    def put_back(self, payloads: Sequence[bytes]) -> None:
-        self._left[:0] = payloads
-        del self._given[len(self._given) - len(payloads) :]
-
-    def keep(self, nonce: str) -> None:
-        assert self._held == self._left, "all else is settled"
-        assert self._keeping, "the credit was not taken back"
-        self.continues = nonce
-        self._queue.kept.append(self)
-
-    def settle(self, outcomes: Mapping[Outcome, Numbers], *, keeping: bool = False) -> bool:
-        self._keeping = keeping
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
         for outcome, numbers in outcomes.items():
             for number in numbers:
                 payload = self._given[number]
@@ -161,4 +122,4 @@ class DrainDouble:
 
     def detach(self) -> None:
         self._queue.lay(self._held + self._queue.available)
-        self._held, self._left = [], []
+        self._held = []

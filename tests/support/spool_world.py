@@ -54,8 +54,6 @@ class Faults:
     succeeded at the second try may happen once more when its first arrives."""
     poison: float = 0
     """Share of messages that cannot be parsed; they are to be rejected."""
-    ahead: float = 0
-    """A link holds more than its part, and is kept for the next task of its process. Only our broker's are."""
     foreign: bool = False
     """The broker is not ours: identity is the message-id."""
     forgetting: bool = False
@@ -97,63 +95,31 @@ class _Message:
 
 
 class _Link:
-    """One attached receiver: the drain of one task, or of several that follow one another in a process."""
+    """One attached receiver: the drain of one task."""
 
-    def __init__(self, world: World, actor: Actor[object], process: Process) -> None:
+    def __init__(self, world: World, actor: Actor[object]) -> None:
         self._world = world
         self._actor = actor
-        self._process = process
         self._given: list[_Message] = []
-        self._left: list[_Message] = []
         self.lost = False
         self.exhausted = False
-        self.continues: str | None = None
         self.broker_id = None if world.faults.foreign else BROKER
         world.links.append(self)
 
-    def resume(self, actor: Actor[object]) -> bool:
-        """Go on for another task."""
-        self._actor = actor
-        self._given = []
-        self.exhausted = False
-        return not self.lost
-
-    def has_more(self) -> bool:
-        if self.lost:
-            return False
-        if not self._left and self._world.rng.random() < self._world.faults.ahead:
-            self._left = self._acquire(2)
-        return bool(self._left)
-
-    def _acquire(self, most: int) -> list[_Message]:
-        found = [message for message in self._world.queue if message.link is None and not message.outcomes][:most]
-        found = found[: self._world.rng.randint(1, most)]
-        for message in found:
-            message.link = self
-        return found
-
     def receive(self, rows_max: int) -> Sequence[bytes]:
         self._actor.pause()
-        found = self._left[:rows_max]
-        self._left = self._left[rows_max:]
-        if self.lost and not found:
+        if self.lost:
             self.exhausted = False
             return []
-        found = found or self._acquire(rows_max)
+        found = [message for message in self._world.queue if message.link is None and not message.outcomes][:rows_max]
+        found = found[: self._world.rng.randint(1, rows_max)]
+        for message in found:
+            message.link = self
         self._given += found
         self.exhausted = not found
         return [message.payload for message in found]
 
-    def put_back(self, payloads: Sequence[bytes]) -> None:
-        first = len(self._given) - len(payloads)
-        self._left[:0] = self._given[first:]
-        del self._given[first:]
-
-    def keep(self, nonce: str) -> None:
-        self.continues = nonce
-        self._process.kept = self
-
-    def settle(self, outcomes: Mapping[Outcome, Numbers], *, keeping: bool = False) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
         # One turn for each: a restart may come in the middle.
         for outcome, number in [(outcome, one) for outcome, numbers in outcomes.items() for one in numbers]:
             self._actor.pause()
@@ -277,7 +243,6 @@ class Process:
 
     def __init__(self, world: World) -> None:
         self.store = _Store(world)
-        self.kept: _Link | None = None
         store: SpoolStore = self.store
         self.spool = Spool(store, world.retention, now_ms=lambda: world.now_ms)
 
@@ -467,11 +432,6 @@ class World:
                 self.files.pop(name, None)
             else:
                 self.files.setdefault(name, data)
-        for process in self._idle:
-            # Time runs out: no task came for it.
-            if process.kept is not None and rng.random() < 0.02:
-                process.kept.lose()
-                process.kept = None
         if self.faults.forgetting and rng.random() < 0.05:
             self.now_ms += rng.randrange(RETENTION_MS)
 
@@ -494,21 +454,12 @@ class World:
             process.spool.check_plan(epoch, plan)
             reader = MessageColumns("queue")
             job = Part(epoch=epoch, part=part, rows_max=2, bytes_max=1 << 20, poison=Poison.REJECT)
-            result = process.spool.take(job, lambda: self._attach(process, actor), reader)  # type: ignore[arg-type]
+            result = process.spool.take(job, lambda: _Link(self, actor), reader)  # type: ignore[arg-type]
             rows = [body.decode() for batch in result.batches for body in _bodies(batch)]
             self._written_at_ms[epoch, part] = result.publication.written_at_ms
             return rows
 
         return _Task(epoch, part, process, Actor(f"task-{epoch}-{part}", work))
-
-    def _attach(self, process: Process, actor: Actor[object]) -> _Link:
-        """Go on with what the process kept, if that serves, or begin anew."""
-        kept, process.kept = process.kept, None
-        if kept is not None:
-            if self.rng.random() < 0.8 and kept.resume(actor):
-                return kept
-            kept.lose()
-        return _Link(self, actor, process)
 
     def _ended(self, task: _Task) -> None:
         key = (task.epoch, task.part)

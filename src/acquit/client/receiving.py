@@ -552,11 +552,6 @@ class ReceiverCore(ReceiverBase):
         if self.failure is None and not self._draining and self.link.credit > self.resumptions:
             self.link.grant(self.resumptions)
 
-    def unpause(self) -> None:
-        """Grant credit again after `pause` or a drain, whether or not somebody waits."""
-        self._paused = False
-        self.top_up()
-
     def _begin_drain(self) -> None:
         self._paused = True
         if not self.link.drain_credit():

@@ -25,11 +25,6 @@ address is read with a selector that leaves out what is newer. Where that gives 
 somebody else, as groups do. Elsewhere an address is at its end when every part that read it came to the end of the
 queue. What an earlier run has published says nothing about the end.
 
-**Kept links.** A task may keep its link for a task of the next epoch (`spark.kept_link`), and what comes on it
-meanwhile is of no epoch yet: the log says so. So an address whose last epoch kept one is worth another, though its
-queue looks empty. A link that no part went on with, as on a cluster where another worker got the task, is given back
-in a moment, and an AvailableNow run does not end before that.
-
 **Refusals.** An offset whose epoch is finished in the spool is from an older checkpoint; an offset that says there were
 epochs while the spool holds none, or has finished fewer, means that the spool was lost, or is another one or an older
 one. All of them stop the query, because going on would lose or double. So that there is something to miss from the very
@@ -42,13 +37,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from uuid import uuid4
 
 from acquit.errors import SpoolDamaged, SpoolFenced
 from acquit.spark.metrics import SourceMetrics
 from acquit.spark.source_options import MESSAGES_MAX, SourceOptions
-from acquit.spark.spool import KEPT_FOR_S, HeldFiles, LogState, Part, Publication, Spool
+from acquit.spark.spool import HeldFiles, LogState, Part, Spool
 
 logger = logging.getLogger("acquit.spark")
 
@@ -59,8 +54,6 @@ _BACKOFF_MAX_S: Final = 5.0
 _IDLE_FIRST_S: Final = 0.01
 _IDLE_MAX_S: Final = 0.25
 _WEIGHED_FOR_S: Final = 5.0
-_GIVEN_BACK_S: Final = KEPT_FOR_S + 0.5
-"""Seconds from when a task that kept its link is known to have ended until the broker has everything back."""
 _SOURCE_SHIFT: Final = 96
 """The number of a source is 32 bits of a uuid."""
 _IF_GONE: Final = (
@@ -120,14 +113,6 @@ class _Patience:
         self.pause_s, self.idle_until, self.vain = _BACKOFF_FIRST_S, 0.0, 0
 
 
-class _KeptElsewhere(NamedTuple):
-    """A link that a task kept, and that no part is known to have gone on with."""
-
-    address: str | None
-    """None where an earlier run kept it."""
-    until: float
-
-
 class StreamDriver:
     """Planner of epochs in a run of a query, in the process that Spark keeps for the source. `clock` is in seconds."""
 
@@ -160,10 +145,6 @@ class StreamDriver:
         """Addresses that an AvailableNow run has read to their end."""
         self._behind: set[str] = set()
         """Addresses where what it wants was behind newer messages."""
-        self._kept: dict[str, _KeptElsewhere] = {}
-        """Links that tasks kept, by the nonce of the publication."""
-        self._ahead: set[str] = set()
-        """Addresses that the next epoch has something of already."""
         self._depths: Mapping[str, int | None] = dict.fromkeys(options.queues)
         self._rows_max = options.max_messages_per_batch
         self._probed_store = False
@@ -297,7 +278,6 @@ class StreamDriver:
                 self._spool.refuse_other_source(source)
             for epoch, part in state.decided:
                 self._published[epoch] = max(self._published.get(epoch, 0), part + 1)
-            self._note_links(dict.fromkeys(state.decided.values()))
             self._probed_store = True
 
     def _refuse_lost(self, done: int, state: LogState, *, begun: int = 0) -> None:
@@ -320,19 +300,12 @@ class StreamDriver:
         """The addresses that are worth a part of the epoch after `done`, with what is known to be there."""
         if done == self._begun:
             self._judge(done)
-        worth = self._look()
-        if self._available_now and not worth and self._kept:
-            self._await_links()
-            worth = self._look()
-        return worth
-
-    def _look(self) -> Mapping[str, int | None]:
         self._depths = {address: self._probe.available(address) for address in self._options.queues}
         now = self._clock()
         return {
             address: depth
             for address, depth in self._depths.items()
-            if (depth != 0 or address in self._ahead)
+            if depth != 0
             and address not in self._ended
             and (self._available_now or self._comes(address, depth) or now >= self._patience[address].idle_until)
         }
@@ -349,12 +322,6 @@ class StreamDriver:
         self._judged = done
         self._weighed_until = 0.0
         state = self._spool.state()
-        read_of = {
-            state.decided[done, part]: address
-            for part, address in enumerate(self._assigned)
-            if (done, part) in state.decided
-        }
-        self._ahead = self._note_links(read_of)
         unread = not any((done, part) in state.decided for part in range(len(self._assigned)))
         for address in set(self._assigned):
             parts = (part for part, read in enumerate(self._assigned) if read == address)
@@ -363,30 +330,12 @@ class StreamDriver:
             gave = new or any(one.totals.set_aside for one in last)
             # One whose parts alone nobody read, as under a limit of rows, has its turn when those before it have ended.
             ended = (unread or (bool(last) and all(one.ended for one in last))) and done not in self._published
-            if self._available_now and ended:
-                if any(kept.address in (address, None) for kept in self._kept.values()):
-                    self._await_links()
-                elif not (last and self._is_left(address, new)):
-                    self._ended.add(address)
+            if self._available_now and ended and not (last and self._is_left(address, new)):
+                self._ended.add(address)
             if gave:
                 self._patience[address].end()
             else:
                 self._patience[address].wait(self._clock(), self._depths[address])
-
-    def _note_links(self, parts: Mapping[Publication, str | None]) -> set[str]:
-        """Note which links these parts, each with its address, kept, and which they went on with. Return the addresses
-        of those that were kept."""
-        now = self._clock()
-        kept = {one.nonce: _KeptElsewhere(address, now + _GIVEN_BACK_S) for one, address in parts.items() if one.kept}
-        self._kept = {nonce: one for nonce, one in self._kept.items() if one.until > now} | kept
-        for one in parts:
-            self._kept.pop(one.continues or "", None)
-        return {one.address for nonce, one in kept.items() if nonce in self._kept and one.address is not None}
-
-    def _await_links(self) -> None:
-        """Wait until what is held on links that were kept is back in its queue."""
-        self._sleep(max(0.0, *(kept.until - self._clock() for kept in self._kept.values())))
-        self._kept.clear()
 
     def _is_left(self, address: str, new: bool) -> bool:
         """True if an AvailableNow run can still get messages that were there as it began, though its parts have come to

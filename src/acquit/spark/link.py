@@ -6,10 +6,6 @@ dead letter queue. It knows the end of the queue by draining the link's credit (
 says that there is nothing, and nobody waits for a time-out. Where a broker does not answer that, the end is when
 nothing came for the rest of the time, and for `ackTimeout` if nothing came at all.
 
-On an acquit broker the link may be kept for the next part (`spark.kept_link`). The broker is asked, before the part is
-published, whether there is more; as the part is settled its credit comes back, so that the broker sends what the next
-one will have while this one is written.
-
 `QueueProbe` is the driver's. On an acquit broker it browses with no credit, acquires nothing, and hears how many
 messages are available, and which sequence was the last; whether there are older ones it sees by looking at one. Other
 brokers are not asked: they do not tell, and some know no browsing.
@@ -20,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -38,7 +34,6 @@ from acquit.errors import (
     EndpointError,
     LimitReached,
     LinkDetached,
-    ResourceLocked,
 )
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Accepted, AmqpCondition, Error, Rejected
@@ -47,7 +42,7 @@ from acquit.protocol.message import Message
 from acquit.spark.beforehand import check_beforehand
 from acquit.spark.connecting import CLOSE_TIMEOUT_S, broker_id, connect_patiently, portion_filter
 from acquit.spark.source_options import SourceOptions
-from acquit.spark.spool import KEPT_FOR_S, Numbers, Outcome, Poison
+from acquit.spark.spool import Numbers, Outcome, Poison
 from acquit.spark.tracing import load_tracer
 
 logger = logging.getLogger("acquit.spark")
@@ -61,7 +56,6 @@ _LOT_ROWS: Final = 8_192
 _LOT_BYTES: Final = 8 << 20
 """Bytes, or `_LOT_ROWS`, to collect before messages are handed on, unless none comes: many are understood at once."""
 _PREFETCH_BYTES_MAX: Final = (1 << 31) - 1
-_LOCKED_PAUSE_S: Final = 0.05
 _REJECTION: Final = Rejected(Error(AmqpCondition.DECODE_ERROR, "the message cannot be parsed"))
 _NO_FILTER: Final = "does not apply the filter"
 """Words of our client's error where a broker has not granted a filter."""
@@ -80,22 +74,13 @@ def check_poison(options: SourceOptions, broker: UUID | None) -> None:
 
 class QueueDrain:
     """A `Drain` on the queue `address`, for at most `rows_max` messages and about `bytes_max` bytes. `only_until` is
-    for acquit brokers: of messages with a sequence up to that. `keep` takes it when it is to be left open for the next
-    part; without it, on another broker, or with a tracer, it never is.
+    for acquit brokers: of messages with a sequence up to that.
 
-    Raises ConfigurationError where `selector` is given and the broker does not apply it, ResourceLocked where somebody
-    has the queue for itself for longer than a link is kept.
+    Raises ConfigurationError where `selector` is given and the broker does not apply it.
     """
 
     def __init__(
-        self,
-        options: SourceOptions,
-        address: str,
-        rows_max: int,
-        bytes_max: int,
-        *,
-        only_until: int | None = None,
-        keep: Callable[[QueueDrain], None] | None = None,
+        self, options: SourceOptions, address: str, rows_max: int, bytes_max: int, *, only_until: int | None = None
     ) -> None:
         self._options = options
         self._address = address
@@ -103,14 +88,23 @@ class QueueDrain:
         if only_until is not None:
             older = _UP_TO.format(only_until)
             self._selector = older if options.selector is None else f"({options.selector}) AND {older}"
-        self._rows_max = rows_max
-        self._bytes_max = bytes_max
         self._connection = connect_patiently(options)
         try:
             self.broker_id = broker_id(self._connection)
             check_poison(options, self.broker_id)
-            self._keep = keep if self.broker_id is not None and options.tracer is None else None
-            self._receiver = self._attach()
+            # Twice the bytes: the drain must end by its own limit, not stall at the client's.
+            self._receiver: RunReceiver = receive_in_runs(
+                self._connection.session("individual"),
+                ReceiverSpec(
+                    name=link_name(address),
+                    address=address,
+                    prefetch=rows_max,
+                    prefetch_bytes=min(2 * bytes_max, _PREFETCH_BYTES_MAX),
+                    default_outcome=RELEASED,
+                    selector=self._selector,
+                    in_runs=True,
+                ),
+            )
         except BaseException as error:
             self.detach()
             if options.selector is not None and isinstance(error, LinkDetached) and _NO_FILTER in str(error):
@@ -119,68 +113,22 @@ class QueueDrain:
                     f"it other messages would be taken: {error}"
                 ) from error
             raise
-        self._lot_bytes = min(_LOT_BYTES, bytes_max)
+        self._ends_at = time.monotonic() + options.drain_timeout_ms / 1000
         self._answer_s = options.ack_timeout_ms / 1000
+        self._lot_bytes = min(_LOT_BYTES, bytes_max)
+        self._received = 0
         self._tracer = None if options.tracer is None else load_tracer(options.tracer)
         self._traced: list[Message] = []
         """Messages that were received, where there is a tracer."""
-        self._left: list[bytes] = []
-        """Messages that the receiver has given and no part has."""
-        self._first = 0
-        """The receiver's number of the part's first message."""
-        self.continues: str | None = None
-        self._begin()
-
-    def _attach(self) -> RunReceiver:
-        # Twice the bytes: the drain must end by its own limit, not stall at the client's.
-        spec = ReceiverSpec(
-            name=link_name(self._address),
-            address=self._address,
-            prefetch=self._rows_max,
-            prefetch_bytes=min(2 * self._bytes_max, _PREFETCH_BYTES_MAX),
-            default_outcome=RELEASED,
-            selector=self._selector,
-            in_runs=True,
-        )
-        session = self._connection.session("individual")
-        ends_at = time.monotonic() + KEPT_FOR_S
-        while True:
-            try:
-                return receive_in_runs(session, spec)
-            except ResourceLocked:  # perhaps by a link that another worker keeps
-                if time.monotonic() >= ends_at:
-                    raise
-            time.sleep(_LOCKED_PAUSE_S)
-
-    def _begin(self) -> None:
-        self._received = 0
-        self._ends_at = time.monotonic() + self._options.drain_timeout_ms / 1000
         self.exhausted = False
 
-    def resume(self, rows_max: int, bytes_max: int) -> bool:
-        """Begin another part on a link that was kept. False where it cannot be: the part is larger, or the link is
-        lost; then let it go."""
-        self._first += self._received
-        self._begin()
-        return rows_max <= self._rows_max and bytes_max <= self._bytes_max and self._receiver.whole
-
-    def has_more(self) -> bool:
-        """See `Drain`. With a selector nobody knows, and the answer is False."""
-        if self._keep is None or self._selector is not None:
-            return False
-        try:
-            fresh = self._receiver.refresh(self._answer_s)
-        except EndpointError:
-            return False
-        return fresh and (bool(self._left) or (self._receiver.available or 0) > 0)
-
     def receive(self, rows_max: int) -> Sequence[bytes]:
-        """See `Drain`. Raises EndpointError when a new link ends before the first message: then there is a reason."""
+        """See `Drain`. Raises EndpointError when the link ends before the first message: then there is a reason."""
         since_ns = 0 if self._tracer is None else time.time_ns()
         try:
             payloads = self._receive(rows_max)
         except EndpointError as error:
-            if not self._received and self.continues is None:
+            if not self._received:
                 raise
             # What came before is good, and is recognised when it comes again.
             logger.warning("the link to %s ended while it was drained: %s", self._address, error)
@@ -201,7 +149,7 @@ class QueueDrain:
             if left_s <= 0:
                 break
             try:
-                more = self._take(rows_max - len(payloads), min(_QUIET_S, left_s))
+                more = self._receiver.receive_payloads(rows_max - len(payloads), min(_QUIET_S, left_s))
             except EndpointError:
                 if not payloads:
                     raise
@@ -217,19 +165,13 @@ class QueueDrain:
             return payloads
         asked_s = max(left_s, self._answer_s if patient and self.broker_id is not None else _QUIET_S)
         answered = self._receiver.drain(asked_s)
-        payloads = self._take(rows_max, 0)
+        payloads = self._receiver.receive_payloads(rows_max, 0)
         if patient and not payloads and not answered and self.broker_id is None:
             # Some never answer that. They are not asked for longer than the part may take, for nothing is handed on
             # meanwhile, but what comes then still counts.
-            payloads = self._take(rows_max, max(0.0, self._answer_s - asked_s))
+            payloads = self._receiver.receive_payloads(rows_max, max(0.0, self._answer_s - asked_s))
         self.exhausted = not payloads and not self._more(answered)
         return payloads
-
-    def _take(self, max_messages: int, timeout: float) -> list[bytes]:
-        if not self._left:
-            return self._receiver.receive_payloads(max_messages, timeout)
-        taken, self._left = self._left[:max_messages], self._left[max_messages:]
-        return taken
 
     def _more(self, answered: bool) -> bool:
         """True if an acquit broker has more for this task than it gives now: it was too slow, or holds that the task
@@ -239,15 +181,10 @@ class QueueDrain:
         for_us = self._received > 0 and self._selector is None
         return not answered or (for_us and (self._receiver.available or 0) > 0)
 
-    def put_back(self, payloads: Sequence[bytes]) -> None:
-        """See `Drain`."""
-        self._left[:0] = payloads
-        self._received -= len(payloads)
-
-    def settle(self, outcomes: Mapping[Outcome, Numbers], *, keeping: bool = False) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
         """See `Drain`: one call and one frame or few for each outcome."""
-        # Settling gives credit back, and what comes for it would go back to the queue with a link that is not kept.
-        (self._receiver.unpause if keeping else self._receiver.pause)()
+        # Settling gives credit back, and what came for it would go back to the queue with the link, as come before.
+        self._receiver.pause()
         try:
             receipts = [self._settle(numbers, _OUTCOMES[outcome]) for outcome, numbers in outcomes.items()]
             status = max((receipt.result() for receipt in receipts), default=ReceiptStatus.APPLIED)
@@ -259,17 +196,11 @@ class QueueDrain:
         return status <= ReceiptStatus.ANSWERED
 
     def _settle(self, numbers: Numbers, outcome: Accepted | Rejected) -> Receipt:
-        receipt = self._receiver.settle_numbers(_ranges(np.asarray(numbers) + self._first), outcome)
+        receipt = self._receiver.settle_numbers(_ranges(numbers), outcome)
         if self._tracer is not None and len(numbers):
             messages = [self._traced[number] for number in numbers]
             self._tracer.settled(messages, self._address, outcome, receipt, self._receiver.where)
         return receipt
-
-    def keep(self, nonce: str) -> None:
-        """See `Drain`."""
-        assert self._keep is not None, "has_more said so"
-        self.continues = nonce
-        self._keep(self)
 
     def detach(self) -> None:
         """See `Drain`."""

@@ -8,8 +8,8 @@ batch that is once in the table.
 This module is the adapter to PySpark and decides nothing: options are read in `spark.source_options`, epochs planned in
 `spark.driver`, parts read in `spark.spool`, messages understood in `spark.columns`. What of PySpark shaped it:
 
-- `read` runs in a pooled worker, which keeps the spool's log, and perhaps a link, between the tasks of a run;
-  everything else in one process for a run.
+- `read` runs in a pooled worker, which keeps the spool's log between the tasks of a run; everything else in one process
+  for a run.
 - The reader is pickled into tasks: it holds options and schema, and makes everything else when first needed.
 - Errors in `streamReader` are masked by another error of PySpark's own: so options are checked when the source is
   made, and the schema, and options that the source did not know to be a stream's, when the reader is first asked for
@@ -25,7 +25,7 @@ import gc
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -38,8 +38,7 @@ from acquit.errors import ConfigurationError
 from acquit.spark.columns import MessageColumns, check_columns
 from acquit.spark.decoding import BodyDecoder
 from acquit.spark.driver import PlannedPart, StreamDriver
-from acquit.spark.kept_link import KeptLink
-from acquit.spark.link import QueueProbe
+from acquit.spark.link import QueueDrain, QueueProbe
 from acquit.spark.metrics import plain
 from acquit.spark.options import FORMAT_NAME
 from acquit.spark.source_options import SourceOptions
@@ -118,10 +117,17 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if query is None:
             raise ConfigurationError(f"the format {FORMAT_NAME} is read by a streaming query, in a Spark task")
         options, planned = self._options, partition.planned
-        warm = _warm_for(options, query, planned)
+        spool = _spool_for(options, query, planned)
+        part = planned.part
         reader = MessageColumns(planned.address, options.identity_field, decoder)
         with _collector_paused():
-            result = warm.spool.take(planned.part, lambda: warm.link.attach(options, planned), reader)
+            result = spool.take(
+                part,
+                lambda: QueueDrain(
+                    options, planned.address, part.rows_max, part.bytes_max, only_until=planned.only_until
+                ),
+                reader,
+            )
         return reader.select(result.batches, schema)
 
     def _driver(self) -> StreamDriver:
@@ -132,17 +138,9 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._made
 
 
-class _Warm(NamedTuple):
-    """State that this process keeps between the tasks of a run of a query."""
-
-    run: str
-    spool: Spool
-    link: KeptLink
-
-
-_warm: OrderedDict[str, _Warm] = OrderedDict()
-"""State by the spool's own id: a folder that was removed and made anew is another spool, and one that was put back to
-an older copy between two runs has another log."""
+_spools: OrderedDict[str, tuple[str, Spool]] = OrderedDict()
+"""Spools of this worker process, each with the run of its query, by the spool's own id: a folder that was removed and
+made anew is another spool, and one that was put back to an older copy between two runs has another log."""
 
 
 @contextlib.contextmanager
@@ -158,7 +156,7 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _warm_for(options: SourceOptions, query: str, planned: PlannedPart) -> _Warm:
+def _spool_for(options: SourceOptions, query: str, planned: PlannedPart) -> Spool:
     """The spool of a task, as warm as this process has it, after every check that comes before the first write."""
     store = open_store(options.spool)
     fresh = Spool(store, options.retention)
@@ -166,14 +164,11 @@ def _warm_for(options: SourceOptions, query: str, planned: PlannedPart) -> _Warm
     identity = fresh.claim(query)
     if planned.source is not None:
         fresh.claim_source(planned.source)
-    warm = _warm.pop(identity, None)
-    if warm is None or warm.run != planned.run or warm.spool.place != fresh.place:
-        if warm is not None:
-            warm.link.give_back()
-        warm = _Warm(planned.run, fresh, KeptLink())
-        fresh.prove()
-    _warm[identity] = warm
-    while len(_warm) > _SPOOLS_KEPT:
-        _, left = _warm.popitem(last=False)
-        left.link.give_back()
-    return warm
+    run, spool = _spools.pop(identity, ("", fresh))
+    if run != planned.run or spool.place != fresh.place:
+        spool = fresh
+        spool.prove()
+    _spools[identity] = planned.run, spool
+    while len(_spools) > _SPOOLS_KEPT:
+        _spools.popitem(last=False)
+    return spool

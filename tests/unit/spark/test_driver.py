@@ -36,7 +36,7 @@ class ProbeDouble:
         return len(self.queue.available) if self.tells else None
 
     def last_sequence(self) -> int | None:
-        return self.queue.last_sequence if self.tells else None
+        return max(map(sequence_of, self.queue.available), default=0) if self.tells else None
 
     def older(self, address: str, until: int) -> bool:
         return bool(self.queue.older(until))
@@ -168,126 +168,6 @@ def test_available_now_lets_the_connection_go_at_its_end(tmp_path: Path) -> None
     assert query.driver.latest_offset(end, 4) == end
     assert query.probe.closed
     assert query.driver.latest_offset(end, 4) == end, "it may be asked again"
-
-
-def test_a_link_that_was_kept_is_worth_an_epoch_though_the_queue_looks_empty(tmp_path: Path) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, 6)))
-    queue.keeps = True
-    query = Query(tmp_path, queue, parts="1")
-    rows, end = query.run(query.driver.initial_offset())
-    assert rows == numbered(*range(1, 6)) and end["epoch"] == 2 and queue.attached == 1
-    assert query.slept == [0.01], "it is idle, and waits for nobody"
-
-
-@pytest.mark.parametrize("count", [5, 8, 9])
-@pytest.mark.parametrize("parts", ["1", "2", "3"])
-def test_available_now_ends_at_once_where_all_links_were_gone_on_with(tmp_path: Path, count: int, parts: str) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, count + 1)))
-    queue.keeps = True
-    query = Query(tmp_path, queue, parts=parts)
-    query.driver.begin_available_now()
-    rows, _ = query.run(query.driver.initial_offset())
-    assert sorted(rows) == numbered(*range(1, count + 1))
-    assert query.slept == [] and not queue.kept
-
-
-class _ElsewhereKept:
-    """Links that other workers keep: nobody goes on with them, and they give back while the driver waits."""
-
-    def __init__(self, query: Query) -> None:
-        self.query = query
-        self.links: list[DrainDouble] = []
-        query.driver._sleep = self.sleep
-
-    def take(self) -> None:
-        """The one that was kept last is elsewhere."""
-        self.links.append(self.query.queue.kept.pop())
-
-    def sleep(self, seconds: float) -> None:
-        self.query.slept.append(seconds)
-        for link in self.links:
-            link.detach()
-
-
-def test_available_now_waits_for_what_is_held_on_a_link_that_no_part_went_on_with(tmp_path: Path) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, 6)))
-    queue.keeps = True
-    query = Query(tmp_path, queue, parts="1")
-    elsewhere = _ElsewhereKept(query)
-    query.driver.begin_available_now()
-    start = query.driver.initial_offset()
-    end = query.driver.latest_offset(start, 4)
-    rows = query.batch(start, end)
-    elsewhere.take()
-    assert not queue.available
-    more, _ = query.run(end)
-    assert rows + more == numbered(*range(1, 6)) and query.slept == [2.5]
-
-
-def test_available_now_waits_for_such_a_link_though_another_part_was_ended_by_its_limit(tmp_path: Path) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, 5)))
-    queue.keeps = True
-    query = Query(tmp_path, queue)
-    elsewhere = _ElsewhereKept(query)
-    query.driver.begin_available_now()
-    start = query.driver.initial_offset()
-    end = query.driver.latest_offset(start, 2)
-    rows = []
-    here: list[DrainDouble] = []
-    for planned in query.driver.partitions(start, end):  # in two processes
-        rows += bodies(query.workers.take(planned.part, queue.attach, READER))
-        here += queue.kept
-        queue.kept.clear()
-    queue.kept += here
-    elsewhere.take()
-    assert not queue.available
-    more, _ = query.run(end, 2)
-    assert sorted(rows + more) == numbered(*range(1, 5)) and query.slept == [2.5]
-
-
-@pytest.mark.parametrize("others", [(), (6, 7)], ids=["an empty queue", "others to read"])
-def test_available_now_waits_for_what_is_held_on_a_link_of_an_earlier_run(
-    tmp_path: Path, others: tuple[int, ...]
-) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, 6)))
-    queue.keeps = True
-    first = Query(tmp_path, queue, parts="1")
-    start = first.driver.initial_offset()
-    end = first.driver.latest_offset(start, 4)
-    rows = first.batch(start, end)
-    second = Query(tmp_path, queue, parts="1")
-    elsewhere = _ElsewhereKept(second)
-    elsewhere.take()
-    queue.post(*map(posting, others))
-    second.driver.begin_available_now()
-    more, end = second.run(end)
-    assert rows + sorted(more) == numbered(*range(1, 6), *others) and second.slept == [2.5]
-    third = Query(tmp_path, queue, parts="1")
-    third.driver.begin_available_now()
-    assert third.run(end) == ([], end) and third.slept == []
-
-
-def test_a_query_that_goes_on_does_not_wait_for_what_is_held_elsewhere(tmp_path: Path) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, 6)))
-    queue.keeps = True
-    query = Query(tmp_path, queue, parts="1")
-    start = query.driver.initial_offset()
-    end = query.driver.latest_offset(start, 4)
-    query.batch(start, end)
-    link = queue.kept.pop()
-    rows, end = query.run(end)
-    assert rows == [] and query.slept == [0.01], "one empty batch, and then it is idle"
-    query.now = 3.0
-    link.detach()
-    assert query.run(end)[0] == numbered(5) and not query.driver._kept
-
-
-def test_a_link_that_a_part_of_the_same_epoch_went_on_with_is_worth_no_epoch(tmp_path: Path) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, 4)))
-    queue.keeps = True
-    query = Query(tmp_path, queue)
-    rows, end = query.run(query.driver.initial_offset())
-    assert rows == numbered(1, 2, 3) and end["epoch"] == 1
 
 
 def test_available_now_does_not_chase_a_producer(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import acquit
 from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
 from acquit.client import receiving
 from acquit.client.blocking import Receiver
-from acquit.errors import ConfigurationError, LinkDetached, NotFound, ResourceLocked
+from acquit.errors import ConfigurationError, LinkDetached, NotFound
 from acquit.protocol.message import Message
 from acquit.spark import link as link_module
 from acquit.spark.link import QueueDrain, QueueProbe, check_poison
@@ -464,116 +463,6 @@ def test_thousands_whose_broker_goes_away_are_settled_by_nobody(tmp_path: Path, 
         assert [body_of(payload) for payload in drain_all(again, 2_000)] == [*map(str, range(500, 2_000))]
         assert again.settle({Outcome.ACCEPTED: range(1_500)})
         again.detach()
-
-
-def kept_drain(url: str, address: str, rows_max: int, bytes_max: int = MANY, **more: str) -> QueueDrain:
-    """A drain that may be kept, and is by nobody."""
-    return QueueDrain(options(url, address, **more), address, rows_max, bytes_max, keep=lambda drain: None)
-
-
-@pytest.mark.parametrize("paused", [False, True])
-def test_a_link_that_is_kept_receives_the_next_part_while_nobody_waits(
-    broker: acquit.Broker, address: str, probe: QueueProbe, paused: bool
-) -> None:
-    """More than `ack_capacity` of them: each answer makes room for credit."""
-    count = 30_000
-    post(broker.url, address, *map(str, range(2 * count + 5)))
-    drain = kept_drain(broker.url, address, count, MANY << 6)
-    assert len(drain_all(drain, count - 1)) == count - 1
-    if paused:  # as by a pause of the broker, after which the part was asked whether there is more
-        assert drain._receiver.drain(10)
-    assert len(drain_all(drain, 1)) == 1
-    assert probe.available(address) == count + 5, "no more than asked for, while it may not be kept"
-    assert drain.has_more()
-    assert drain.settle({Outcome.ACCEPTED: range(count)}, keeping=True)
-    drain.keep("first")
-    deadline = time.monotonic() + 20
-    while (probe.available(address) or 0) > count // 2 + 5:
-        assert time.monotonic() < deadline, "the broker sends what the next part will have: half of it and more"
-        time.sleep(0.01)
-    assert drain.resume(count, MANY << 6) and drain.continues == "first"
-    assert [body_of(payload) for payload in drain_all(drain, count)] == [*map(str, range(count, 2 * count))]
-    assert drain.settle({Outcome.REJECTED: [0, 7], Outcome.ACCEPTED: range(8, count)}), "numbers are the part's own"
-    drain.detach()
-    rest = QueueDrain(options(broker.url, address), address, 100, MANY)
-    left = [*range(count + 1, count + 7), *range(2 * count, 2 * count + 5)]
-    assert [body_of(payload) for payload in drain_all(rest)] == [*map(str, left)]
-    rest.detach()
-
-
-def test_what_a_part_has_no_room_for_is_the_first_of_the_next_one(broker: acquit.Broker, address: str) -> None:
-    post(broker.url, address, *map(str, range(10)))
-    drain = kept_drain(broker.url, address, 8)
-    received = drain_all(drain, 8)
-    drain.put_back(received[5:])
-    assert drain.settle({Outcome.ACCEPTED: range(5)}, keeping=True)
-    drain.keep("first")
-    assert drain.has_more() and drain.resume(8, MANY)
-    received = drain_all(drain, 2)
-    assert [body_of(payload) for payload in received] == ["5", "6"], "no more than is asked for"
-    drain.put_back(received[1:])
-    assert [body_of(payload) for payload in drain_all(drain)] == ["6", "7", "8", "9"]
-    assert drain.exhausted and not drain.has_more()
-    assert drain.settle({Outcome.REJECTED: [2], Outcome.ACCEPTED: [0, 1, 3, 4]})
-    drain.detach()
-    assert drain_all(QueueDrain(options(broker.url, address), address, 8, MANY)) == []
-
-
-def test_a_link_is_kept_where_the_queue_has_more_that_is_surely_for_it(
-    broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    post(broker.url, address, *"abcde")
-
-    def asked(drain: QueueDrain, rows_max: int) -> bool:
-        drain_all(drain, rows_max)
-        answer = drain.has_more()
-        drain.detach()
-        return answer
-
-    assert asked(kept_drain(broker.url, address, 4), 4)
-    assert not asked(kept_drain(broker.url, address, 5), 5), "there is no more"
-    assert not asked(QueueDrain(options(broker.url, address), address, 4, MANY), 4), "nobody keeps it"
-    assert not asked(kept_drain(broker.url, address, 4, selector="TRUE"), 4), "who knows what it selects"
-    assert not asked(kept_drain(broker.url, address, 4, tracer="tests.unit.spark.test_tracing:telemetry"), 4), "traced"
-    monkeypatch.setattr(link_module, "broker_id", lambda connection: None)
-    assert not asked(kept_drain(broker.url, address, 4), 4), "another broker"
-
-
-def test_a_link_that_is_lost_while_it_is_kept_does_not_go_on(tmp_path: Path, address: str) -> None:
-    with acquit.Broker(tmp_path / "data") as broker:
-        post(broker.url, address, *"abcdefgh")
-        drain, late = kept_drain(broker.url, address, 2), kept_drain(broker.url, address, 2)
-        for one in (drain, late):
-            drain_all(one, 2)
-            assert one.has_more() and one.settle({Outcome.ACCEPTED: range(2)}, keeping=True)
-            one.keep("nonce")
-        assert not drain.resume(3, MANY) and not drain.resume(2, MANY + 1), "the part is larger"
-        assert late.resume(2, MANY)
-    deadline = time.monotonic() + 20
-    while drain.resume(2, MANY):
-        assert time.monotonic() < deadline
-    assert not drain.has_more()
-    assert late.receive(2) == [] and not late.exhausted, "a part that has nothing, and no end; no task fails of it"
-    for one in (drain, late):
-        one.detach()
-
-
-def test_a_queue_of_one_consumer_is_waited_for_as_long_as_a_link_is_kept(
-    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = BrokerOptions(address=(AddressRule(address, {"consumers": "exclusive"}),))
-    with acquit.Broker(tmp_path / "data", config=config) as broker:
-        post(broker.url, address, "a")
-        first = QueueDrain(options(broker.url, address), address, 1, MANY)
-        leaving = threading.Timer(0.3, first.detach)
-        leaving.start()
-        second = QueueDrain(options(broker.url, address), address, 1, MANY)
-        leaving.join()
-        assert len(drain_all(second, 1)) == 1
-        monkeypatch.setattr(link_module, "KEPT_FOR_S", 0.1)
-        with pytest.raises(ResourceLocked):
-            QueueDrain(options(broker.url, address), address, 1, MANY)
-        second.detach()
 
 
 @pytest.mark.parametrize(

@@ -107,13 +107,13 @@ def test_what_a_worker_knows_of_the_log_is_kept_for_one_run_of_a_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers outlive queries; a folder that was put back to an older copy between two runs is believed."""
-    monkeypatch.setattr(stream, "_warm", OrderedDict())
+    monkeypatch.setattr(stream, "_spools", OrderedDict())
     root, copy = tmp_path / "spool", tmp_path / "copy"
     options = SourceOptions.parse({**GOOD, "spool": str(root)})
 
     def take(epoch: int, run: str) -> Spool:
         planned = PlannedPart(part(epoch), "orders", Spool(FolderStore(root)).plan(epoch), run)
-        spool = stream._warm_for(options, "query", planned).spool
+        spool = stream._spool_for(options, "query", planned)
         spool.take(planned.part, QueueDouble(posting(epoch)).attach, MessageColumns("queue"))
         return spool
 
@@ -124,14 +124,14 @@ def test_what_a_worker_knows_of_the_log_is_kept_for_one_run_of_a_query(
     copy.rename(root)
     take(4, "run-2")
     assert set(Spool(FolderStore(root)).state().decided) == {(1, 0), (4, 0)}, "a fresh reader finds what was published"
-    assert len(stream._warm) == 1
+    assert len(stream._spools) == 1
 
 
 def test_a_query_that_may_not_have_the_spool_leaves_no_number_of_its_source_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else who may have it would be taken for another source."""
-    monkeypatch.setattr(stream, "_warm", OrderedDict())
+    monkeypatch.setattr(stream, "_spools", OrderedDict())
     options = SourceOptions.parse({**GOOD, "spool": str(tmp_path)})
     store = FolderStore(tmp_path)
     Spool(store).claim("old")
@@ -139,7 +139,7 @@ def test_a_query_that_may_not_have_the_spool_leaves_no_number_of_its_source_in_i
 
     def begin(query: str, source: int) -> None:
         planned = PlannedPart(part(), "orders", Spool(store).plan(1), "run", None, source)
-        stream._warm_for(options, query, planned)
+        stream._spool_for(options, query, planned)
 
     with pytest.raises(SpoolOwned, match="was taken from the query old"):
         begin("old", 7)

@@ -254,18 +254,9 @@ class RunReceiver(Receiver):
         """The ``host:port`` of the peer."""
         return self._core.session.core.where
 
-    @property
-    def whole(self) -> bool:
-        """True if the link has not ended, as far as is known here."""
-        return self._core.failure is None
-
     def pause(self) -> None:
         """Take back what credit is left, and grant none until somebody waits for a message again."""
         self._core.session.core.post((self._core.pause,))
-
-    def unpause(self) -> None:
-        """Grant credit again after `pause` or `drain`, whether or not somebody waits."""
-        self._core.session.core.post((self._core.unpause,))
 
     def receive_payloads(self, max_messages: int, timeout: float | None = None) -> list[bytes]:
         """Wait for a message as `receive` does, and take what else has arrived, up to `max_messages`. [] at the

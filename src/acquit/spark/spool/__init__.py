@@ -29,8 +29,8 @@ from uuid import uuid4
 
 from acquit.errors import SpoolNotShared, SpoolOwned, SpoolUnfit
 from acquit.spark.spool.attempt import MissingIdentity, Part, Poison, Result, acknowledgement_name, take_part
-from acquit.spark.spool.drain import KEPT_FOR_S, Drain, Identified, MessageReader, Numbers, Rows
-from acquit.spark.spool.entries import Forgotten, LogTotals, Publication
+from acquit.spark.spool.drain import Drain, Identified, MessageReader, Numbers, Rows
+from acquit.spark.spool.entries import Forgotten, LogTotals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
 from acquit.spark.spool.log import Log, LogState
@@ -39,7 +39,6 @@ from acquit.spark.spool.places import describe, open_store
 from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
 
 __all__ = [
-    "KEPT_FOR_S",
     "Drain",
     "FolderStore",
     "Forgotten",
@@ -53,7 +52,6 @@ __all__ = [
     "Outcome",
     "Part",
     "Poison",
-    "Publication",
     "Result",
     "RetentionOptions",
     "Rows",

@@ -6,9 +6,7 @@
 3. Publish: append an entry naming (epoch, part), the data file, and every drained message with the outcome it will be
    given. At each number of the log we look again: what other entries name in the meantime is skipped and set aside;
    if another attempt has published our part, ours is void: give everything back, replay theirs.
-4. Settle, the set-aside ones with the outcome that their entry records. Let the link go; or keep it, where the queue
-   has more than the part takes and the entry says so, for a part of the next epoch, which is drained while this one is
-   written. What comes then is drained like anything else: unsettled until an entry names it.
+4. Settle, the set-aside ones with the outcome that their entry records.
 
 Why nothing is lost: a message is settled only after an entry naming it is in the log, and its row is in the data file
 of that entry or of the earlier entry that set it aside. A part that was published is replayed until its batch is
@@ -26,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 from zlib import crc32
 
 import numpy as np
@@ -104,9 +102,8 @@ def take_part(
     if decided is not None:
         return replay(store, decided)
     drain = connect()
-    keep = False
     try:
-        attempt = _PartAttempt(part, reader, drain, *_drain(drain, part, reader))
+        attempt = _PartAttempt(part, reader, drain.broker_id, *_drain(drain, part, reader))
         attempt.look_up(state)
         attempt.make_rows(store)
         state = log.append(lambda latest: attempt.decide(latest, store, now_ms))
@@ -114,16 +111,12 @@ def take_part(
         if decided.nonce != attempt.nonce:
             drain.detach()
             return replay(store, decided)
-        if drain.settle(attempt.answers(), keeping=decided.kept):
+        if drain.settle(attempt.answers()):
             store.put(acknowledgement_name(decided), b"", durable=False)
-            keep = decided.kept
         rows = without(attempt.batches, decided.skipped) if decided.data is not None else iter(())
         return Result(decided, rows, replayed=False)
     finally:
-        if keep:
-            drain.keep(attempt.nonce)
-        else:
-            drain.detach()
+        drain.detach()
 
 
 def replay(store: SpoolStore, publication: Publication) -> Result:
@@ -197,7 +190,6 @@ def _drain(drain: Drain, part: Part, reader: MessageReader) -> tuple[_Drained, b
         sizes = np.cumsum([size, *map(len, payloads)])
         size = int(sizes[-1])
         count = min(int(np.searchsorted(sizes, part.bytes_max)), len(payloads))
-        drain.put_back(payloads[count:])
         rows = np.arange(count)
         if part.until_sequence is not None:
             rows = np.flatnonzero(identified.sequences[:count] <= part.until_sequence)
@@ -228,7 +220,7 @@ class _PartAttempt:
         self,
         part: Part,
         reader: MessageReader,
-        drain: Drain,
+        broker_id: UUID | None,
         drained: _Drained,
         ended: bool,
     ) -> None:
@@ -236,8 +228,7 @@ class _PartAttempt:
         self.batches: Sequence[pa.RecordBatch] = ()
         self._part = part
         self._reader = reader
-        self._broker_id = drain.broker_id
-        self._drain = drain
+        self._broker_id = broker_id
         self._drained = drained
         self._ended = ended
         count = drained.count
@@ -339,8 +330,6 @@ class _PartAttempt:
                 unidentified=int((~self._named[kept]).sum()),
             ),
             ended=self._ended,
-            kept=not self._ended and self._drain.has_more(),
-            continues=self._drain.continues,
             written_at_ms=now_ms(),
             identities=Identities(
                 self._identities.identity,

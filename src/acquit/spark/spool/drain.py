@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import NamedTuple, Protocol, Self, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -17,11 +17,8 @@ import pyarrow as pa
 
 from acquit.spark.spool.identities import I64, NONE, Identities, Mask, Outcome, join
 
-KEPT_FOR_S: Final = 2.0
-"""Seconds that a link is kept for the task after the one that drained it."""
-
 Numbers: TypeAlias = Sequence[int] | I64
-"""Numbers of messages of one part, ascending: its drain numbers them from 0, in the order in which it gives them."""
+"""Numbers of messages of one drain, ascending: it numbers them from 0, in the order in which it gives them."""
 
 
 class Drain(Protocol):
@@ -35,28 +32,13 @@ class Drain(Protocol):
     def exhausted(self) -> bool:
         """True if the queue had nothing more as `receive` returned nothing; else time was up, or the link was lost."""
 
-    @property
-    def continues(self) -> str | None:
-        """Nonce of the publication for which the link was kept; None for a new one."""
-
     def receive(self, rows_max: int) -> Sequence[bytes]:
         """Return at least one message, as it was transferred, or none at the end of the queue, of the time, or of the
         link. Each is unsettled, and has the next number."""
 
-    def has_more(self) -> bool:
-        """True if the link may be kept for the next part, and its queue has more for it, as far as is known now."""
-
-    def put_back(self, payloads: Sequence[bytes]) -> None:
-        """Take these back, the last that `receive` gave: the part has no room for them. They keep their numbers, and
-        are the first of the next part."""
-
-    def settle(self, outcomes: Mapping[Outcome, Numbers], *, keeping: bool = False) -> bool:
+    def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
         """Settle the messages of these numbers and wait for the answers. False when any answer is missing: they may
-        come again. `keeping`: the link is to be kept, so others may come meanwhile."""
-
-    def keep(self, nonce: str) -> None:
-        """Leave the link open for the next part: everything that this one had is settled, and named by the publication
-        with this nonce. Never raises."""
+        come again."""
 
     def detach(self) -> None:
         """Give back what is unsettled and let the link go. Never raises; may be called again."""

@@ -12,8 +12,7 @@ entry; one that is not known is refused, naming the file. The formats differ in 
 acquit broker has numbered (`identities`): in the first the content of each message was the bare message; in the second
 the identity was digested, and combined with the time. Whoever took these for what is written now would take a message
 that comes again for another one, so an entry of an earlier format says so (`Publication.earlier`, `Run.earlier`), and
-so does a run into which one of these was merged, until it is forgotten. The fourth names them as the third does, and
-adds which links tasks keep for each other (`Publication.kept`).
+so does a run into which one of these was merged, until it is forgotten.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ from acquit.spark.spool.identities import BYTES_EACH, NONE, Identities
 
 FIRST_FORMAT: Final = 1
 SECOND_FORMAT: Final = 2
-THIRD_FORMAT: Final = 3
-FORMAT: Final = 4
-_READ: Final = (FIRST_FORMAT, SECOND_FORMAT, THIRD_FORMAT, FORMAT)
+FORMAT: Final = 3
+_READ: Final = (FIRST_FORMAT, SECOND_FORMAT, FORMAT)
 _DIGEST_BYTES: Final = 32
 
 Span: TypeAlias = tuple[int, int]
@@ -83,10 +81,6 @@ class Publication:
     """Wall clock of the writer. Retention looks at it and nothing else does."""
     crc: int | None = None
     """CRC-32 of the data file; None where there is none."""
-    kept: bool = False
-    """The link that drained it was to be kept for the task after it, as the queue had more than this part takes."""
-    continues: str | None = None
-    """Nonce of the publication whose link drained this part as well; None where the link was new."""
     identities: Identities = field(default=NONE, compare=False)
     """Sorted. Of all that was drained, set-aside ones too: their outcomes are wanted again if they come again."""
     earlier: bool = field(default=False, compare=False)
@@ -177,9 +171,9 @@ def decode_entry(data: bytes, place: str) -> Entry:
         if kind is FloorRaised:
             return FloorRaised(**fields)
         if kind is Checkpoint:
-            return _checkpoint(fields, earlier=found < THIRD_FORMAT)
+            return _checkpoint(fields, earlier=found < FORMAT)
         identities = Identities.decode(body[len(line) + 1 :], count) if count else NONE
-        return replace(_publication(fields), identities=identities, earlier=found < THIRD_FORMAT)
+        return replace(_publication(fields), identities=identities, earlier=found < FORMAT)
     except NOT_WHAT_WAS_WRITTEN as error:
         raise SpoolDamaged(f"{place}: not an entry of a spool: {error}") from error
 

@@ -455,51 +455,6 @@ def test_a_field_that_names_messages_comes_before_the_sequence(spool: Spool) -> 
     assert sequences(result) == [1, 2] and len(queue.settled) == 3
 
 
-def test_a_link_is_kept_for_the_next_part_where_the_queue_has_more(spool: Spool) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, 8)))
-    queue.keeps = True
-    results = [spool.take(part(epoch, rows_max=3), queue.attach, READER) for epoch in (1, 2, 3)]
-    assert [bodies(result) for result in results] == [[b"m1", b"m2", b"m3"], [b"m4", b"m5", b"m6"], [b"m7"]]
-    first, second, third = (result.publication for result in results)
-    assert [one.kept for one in (first, second, third)] == [True, True, False]
-    assert [one.continues for one in (first, second, third)] == [None, first.nonce, second.nonce]
-    assert len(queue.settled) == 7 and queue.attached == 1 and not queue.kept
-
-
-def test_a_link_whose_answers_are_missing_is_not_kept(spool: Spool) -> None:
-    queue = QueueDouble(*(posting(number) for number in range(1, 5)))
-    queue.keeps, queue.answers = True, False
-    result = spool.take(part(rows_max=3), queue.attach, READER)
-    assert result.publication.kept and not queue.kept
-    assert len(queue.available) == 1, "what it held is given back"
-
-
-def test_an_attempt_that_was_second_keeps_no_link(spool: Spool) -> None:
-    queue, other = (QueueDouble(*(posting(number) for number in range(1, 5))) for _ in range(2))
-    queue.keeps = True
-
-    class Beaten(DrainDouble):
-        def receive(self, rows_max: int) -> Sequence[bytes]:
-            spool.take(part(rows_max=3), other.attach, READER)
-            return super().receive(rows_max)
-
-    assert spool.take(part(rows_max=3), lambda: Beaten(queue), READER).replayed
-    assert not queue.kept and len(queue.available) == 4
-
-
-@pytest.mark.parametrize("bytes_max", [1, 150, 250, 400])
-def test_what_is_beyond_the_limit_in_bytes_is_the_first_of_the_next_part(spool: Spool, bytes_max: int) -> None:
-    queue = QueueDouble(*(posting(number, b"%d" % number * 50) for number in range(1, 10)))
-    queue.keeps = True
-    rows: list[bytes] = []
-    epoch = 0
-    while len(rows) < 9:
-        epoch += 1
-        rows += bodies(spool.take(part(epoch, bytes_max=bytes_max), queue.attach, READER))
-    assert rows == [b"%d" % number * 50 for number in range(1, 10)]
-    assert len(queue.settled) == 9 and {outcome for _, outcome in queue.settled} == {Outcome.ACCEPTED}
-
-
 def test_a_link_that_is_lost_between_lots(spool: Spool) -> None:
     class Lost(DrainDouble):
         def receive(self, rows_max: int) -> Sequence[bytes]:
@@ -508,7 +463,7 @@ def test_a_link_that_is_lost_between_lots(spool: Spool) -> None:
                 return []
             return super().receive(rows_max)
 
-        def settle(self, outcomes: Mapping[Outcome, Numbers], *, keeping: bool = False) -> bool:
+        def settle(self, outcomes: Mapping[Outcome, Numbers]) -> bool:
             return False
 
     queue = QueueDouble(*(plain(number) for number in range(1, 6)))

@@ -70,8 +70,8 @@ def test_every_altered_byte_is_noticed() -> None:
 
 
 def test_another_format_is_refused_by_its_number() -> None:
-    body = encode_entry(FloorRaised(floor=1, nonce="n"))[:-32].replace(b'"format":4', b'"format":5')
-    expected = "log/1: spool format 5; this version of acquit reads formats 1 and 2 and 3 and 4"
+    body = encode_entry(FloorRaised(floor=1, nonce="n"))[:-32].replace(b'"format":3', b'"format":4')
+    expected = "log/1: spool format 4; this version of acquit reads formats 1 and 2 and 3"
     with pytest.raises(SpoolVersionUnsupported, match=expected):
         decode_entry(body + sha256(body).digest(), "log/1")
 
