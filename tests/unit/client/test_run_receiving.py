@@ -283,6 +283,22 @@ def test_a_peer_that_owes_answers_gets_credit_when_it_gives_them() -> None:
     assert not receiver.starved and take_all(receiver)
 
 
+def test_answers_bring_all_the_credit_there_is_room_for_though_nobody_waits() -> None:
+    count = 20
+    rig, _, receiver = rig_of(
+        *(str(number) for number in range(2 * count)), options=ConnectOptions(ack_capacity=8), prefetch=count
+    )
+    rig.server.answers = False
+    assert len(take_all(receiver)) == count
+    receiver.settle_numbers([(0, count)], ACCEPTED)
+    rig.run()
+    assert receiver.held == 8, "before there are answers, only so many more"
+    link = rig.peer.sending
+    link.session.settle_all(link.unsettled()[:count], ACCEPTED)
+    rig.run()
+    assert receiver.held == count
+
+
 @pytest.mark.parametrize("count", [3, 300])
 def test_after_an_interruption_everything_comes_again_under_other_numbers(count: int) -> None:
     j = Joined(options=ConnectOptions())
