@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import acquit
@@ -95,6 +98,21 @@ def test_every_posting_once_over_crashes_of_workers_and_a_restart(
     totals = Spool(FolderStore(tmp_path / "spool")).status().totals
     assert totals.rows == 110 and totals.set_aside > 0, "what was published and not settled came again"
     assert left(broker.url, address) == 0
+
+
+def test_workers_spare_what_they_have_imported_their_garbage_collections(
+    spark: SparkSession, reading: Reading, broker: acquit.Broker, address: str
+) -> None:
+    post(broker.url, address, *range(10))
+    reading.run()
+
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.record_batch([[gc.get_freeze_count()]], ["frozen"])
+
+    # More tasks than there are workers, which take turns.
+    counts = [row.frozen for row in spark.range(0, 16, 1, 16).mapInArrow(frozen, "frozen long").collect()]
+    assert max(counts) > 10_000
 
 
 def test_columns_by_name_and_types_as_documented(reading: Reading, broker: acquit.Broker, address: str) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from acquit.spark.browse import BrowsePart, browse, plan_browse
 from acquit.spark.browse_options import BrowseOptions
+from acquit.spark.collector import spare_imports
 from acquit.spark.columns import MessageColumns, check_columns
 from acquit.spark.decoding import BodyDecoder
 
@@ -48,6 +49,7 @@ class AcquitReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task, as they come."""
         assert isinstance(partition, BrowsePartition)
+        spare_imports()
         schema, decoder = self._columns
         reader = MessageColumns(partition.part.address, None, decoder)
         return reader.select(browse(self._options, partition.part, reader), schema)

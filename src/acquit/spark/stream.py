@@ -20,8 +20,6 @@ This module is the adapter to PySpark and decides nothing: options are read in `
 
 from __future__ import annotations
 
-import contextlib
-import gc
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -35,6 +33,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from acquit.errors import ConfigurationError
+from acquit.spark.collector import collector_paused, spare_imports
 from acquit.spark.columns import MessageColumns, check_columns
 from acquit.spark.decoding import BodyDecoder
 from acquit.spark.driver import PlannedPart, StreamDriver
@@ -111,6 +110,7 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Replay or drain a part. Everything that must happen once has happened before the first row is yielded."""
         assert isinstance(partition, AcquitPartition)
+        spare_imports()
         schema, decoder = self._columns
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(_QUERY_PROPERTY)
@@ -120,7 +120,7 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spool = _spool_for(options, query, planned)
         part = planned.part
         reader = MessageColumns(planned.address, options.identity_field, decoder)
-        with _collector_paused():
+        with collector_paused():
             result = spool.take(
                 part,
                 lambda: QueueDrain(
@@ -141,19 +141,6 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 _spools: OrderedDict[str, tuple[str, Spool]] = OrderedDict()
 """Spools of this worker process, each with the run of its query, by the spool's own id: a folder that was removed and
 made anew is another spool, and one that was put back to an older copy between two runs has another log."""
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection for the time of one drain. Everything drained stays alive until it is published, so
-    each collection looks at all of it and finds nothing; that was half the time. What a part may hold is bounded."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _spool_for(options: SourceOptions, query: str, planned: PlannedPart) -> Spool:

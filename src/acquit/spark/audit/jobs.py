@@ -30,6 +30,7 @@ from acquit.spark.audit.counters import COUNTER, NO_COUNTERS
 from acquit.spark.audit.lives import LIFE, NO_LIVES, Lives
 from acquit.spark.audit.segment import Work, fold
 from acquit.spark.audit.tables import DataFile
+from acquit.spark.collector import spare_imports
 from acquit.spark.ledger.options import Verify
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def in_tasks(
     """Return what `task` gives of each of these parts, in a Spark task for each."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_imports()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from task(parts[number])

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from acquit.spark.collector import spare_imports
 from acquit.spark.ledger.chain import READABLE, Segment, SegmentState, plan
 from acquit.spark.ledger.columns import check_schema, ddl, event_rows, fields_of, segment_rows
 from acquit.spark.ledger.options import FORMAT_NAME, LedgerOptions, Missing, Table
@@ -64,6 +65,7 @@ class LedgerReader(DataSourceReader):
         """The rows of a partition. Raises StoreCorrupt naming file and offset where a segment is not what it was."""
         if not isinstance(partition, SegmentPartition):
             return  # Spark's own, where there is nothing to read
+        spare_imports()
         schema = to_arrow_schema(self._schema, timezone="UTC")
         if self._options.table is Table.SEGMENTS:
             yield segment_rows(partition.segments, schema)

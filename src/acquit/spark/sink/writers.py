@@ -28,6 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from acquit.errors import ConfigurationError
+from acquit.spark.collector import spare_imports
 from acquit.spark.files import write_whole
 from acquit.spark.sink.options import Guarantee, SinkOptions
 from acquit.spark.sink.poster import Mechanism, OutgoingRow, SinkPoster, TaskOrigin
@@ -151,6 +152,7 @@ def _task() -> TaskContext:
     context = TaskContext.get()
     if context is None:
         raise ConfigurationError("the sink writes in a Spark task, and there is none")
+    spare_imports()
     return context
 
 
