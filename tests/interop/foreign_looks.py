@@ -1,6 +1,8 @@
 """What tests of foreign brokers look at: where a message is, and what is left.
 
 No broker has to tell how long a queue is. All of them answer *drain*: what a link did not get by then, it does not get.
+Only what Artemis has accepted a moment ago may still be on its way into the queue then: where that is asked for, it is
+waited for (`everything`).
 An outcome that nobody answers is followed by a message to another queue on the same session, whose acceptance says that
 what was said before it has been read.
 """
@@ -8,7 +10,7 @@ what was said before it has been read.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import acquit
@@ -35,6 +37,14 @@ def rest(receiver: acquit.Receiver) -> Iterator[acquit.ReceivedMessage]:
         if not messages:
             return
         yield from messages
+
+
+def everything(receiver: acquit.Receiver, bodies: Collection[object]) -> list[acquit.ReceivedMessage]:
+    """Take messages until each of these bodies was among them, and then what else is there."""
+    found: list[acquit.ReceivedMessage] = []
+    while not {message.body for message in found}.issuperset(bodies):
+        found.append(take(receiver))
+    return [*found, *rest(receiver)]
 
 
 @dataclass

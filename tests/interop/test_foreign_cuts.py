@@ -18,7 +18,7 @@ from acquit.protocol.definitions import Declared, TransactionalState
 from acquit.testing import Proxy
 from tests.interop.all_brokers import BROKERS
 from tests.interop.foreign import ForeignBroker
-from tests.interop.foreign_looks import PATIENCE_S, Bench, rest, take
+from tests.interop.foreign_looks import PATIENCE_S, Bench, everything, rest, take
 from tests.support.outages import INTERRUPTED, RESTORED, Cut, Story, accepted, arrived, cuts, fast, opened
 
 pytestmark = [pytest.mark.interop, pytest.mark.promise("no-lies")]
@@ -104,8 +104,7 @@ def test_a_send_is_sent_again_and_nothing_is_lost(bench: Bench, cut: Cut) -> Non
             assert_restored(story, proxy)
         passed = arrived(proxy)
     with bench.connection.session() as session, session.receiver(bench.queue, prefetch=0) as receiver:
-        first = [take(receiver) for _ in BODIES]
-        found = [*first, *rest(receiver)]
+        found = everything(receiver, BODIES)
     counted = Counter(message.body for message in found)
     assert set(counted) == set(BODIES)
     assert counted <= passed, "nothing is there more often than it was sent"

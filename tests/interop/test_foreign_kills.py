@@ -19,7 +19,7 @@ from acquit import Accepted, AckMode, Message, ReceiptStatus, TransactionInDoubt
 from acquit.testing import PassedFrame, Proxy
 from tests.interop.all_brokers import BROKERS
 from tests.interop.foreign import ForeignBroker
-from tests.interop.foreign_looks import PATIENCE_S, Bench, rest, take
+from tests.interop.foreign_looks import PATIENCE_S, Bench, everything, rest, take
 from tests.interop.observations import Observer
 from tests.support.outages import INTERRUPTED, RESTORED, Story, fast
 
@@ -95,7 +95,7 @@ def test_what_was_accepted_is_there_and_what_was_not_is_sent_again(stage: Stage,
         stage.come_back()
         assert [receipt.result(RESTART_S) for receipt in receipts] == [Accepted()] * 30
         with session.receiver(stage.queue, prefetch=200) as receiver:
-            found = list(rest(receiver))
+            found = everything(receiver, [str(number) for number in range(40)])
     assert stage.story.kinds.count(INTERRUPTED) == 1
     ids: dict[str, set[object]] = {}
     for message in found:
@@ -120,14 +120,13 @@ def test_what_was_handed_out_comes_again_and_its_receipt_is_stale(stage: Stage, 
         late = b.accept()
         assert (late.status, late.count) == (ReceiptStatus.STALE, 1)
         assert c.release().status is ReceiptStatus.STALE
-        again = [take(receiver) for _ in range(5)]
-        more = list(rest(receiver))
-        found = texts([*again, *more])
+        again = everything(receiver, "bcdef")
+        found = texts(again)
         if accepted.status is not ReceiptStatus.SENT:
             assert "a" not in found, f"{accepted} was said of it"
         assert sorted(set(found) - {"a"}) == list("bcdef")
         assert len(found) == len(set(found))
-        counts = {str(message.body): message.delivery_count for message in [*again, *more]}
+        counts = {str(message.body): message.delivery_count for message in again}
         observe("kill_counts", counts["b"] > 0)
         session.acknowledge()
         assert list(rest(receiver)) == []
