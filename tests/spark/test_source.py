@@ -103,8 +103,8 @@ def test_every_posting_once_over_crashes_of_workers_and_a_restart(
 def test_workers_spare_what_they_have_imported_their_garbage_collections(
     spark: SparkSession, reading: Reading, broker: acquit.Broker, address: str
 ) -> None:
-    post(broker.url, address, *range(10))
-    reading.run()
+    post(broker.url, address, *range(20))
+    reading.run(maxMessagesPerBatch="2")  # so that each has had more than one task
 
     def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

@@ -54,8 +54,9 @@ from acquit.broker.sockets import PeerSocket
 from acquit.broker.vitals import Vitals
 from acquit.errors import ConfigurationError, StoreError, StoreFailed, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
+from acquit.ledger.collection import without_collection
 from acquit.ledger.history import KnownNames
-from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, without_collection
+from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal
 from acquit.protocol.connection import Connection
 from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.events import Event

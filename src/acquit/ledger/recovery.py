@@ -6,16 +6,15 @@ block of sequences is reserved, both synced: it may serve at once.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from acquit.ledger.balance import accept_losses, check
+from acquit.ledger.collection import without_collection
 from acquit.ledger.events import EventKind
 from acquit.ledger.fold import Fold
 from acquit.ledger.recorder import Recorder
@@ -63,18 +62,6 @@ class OpenedJournal:
     """The folder was new."""
     losses: tuple[str, ...]
     """Descriptions of the losses that were accepted and recorded, one for each queue."""
-
-
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
-    """Make a million objects and no cycle: looking for cycles would take a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def open_journal(

@@ -33,7 +33,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from acquit.errors import ConfigurationError
-from acquit.spark.collector import collector_paused, spare_imports
+from acquit.ledger.collection import without_collection
+from acquit.spark.collector import spare_imports
 from acquit.spark.columns import MessageColumns, check_columns
 from acquit.spark.decoding import BodyDecoder
 from acquit.spark.driver import PlannedPart, StreamDriver
@@ -120,7 +121,7 @@ class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spool = _spool_for(options, query, planned)
         part = planned.part
         reader = MessageColumns(planned.address, options.identity_field, decoder)
-        with collector_paused():
+        with without_collection():
             result = spool.take(
                 part,
                 lambda: QueueDrain(

@@ -1,44 +1,24 @@
-"""The garbage collector of worker processes: what is spared, where, and how often."""
+"""What worker processes have imported is spared: where, and when."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import itertools
 
 import pytest
 from pyspark import TaskContext
 
 from acquit.spark import collector
-from acquit.spark.collector import collector_paused, spare_imports
+from acquit.spark.collector import spare_imports
 
 
-@pytest.fixture
-def freezes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
-    found: list[None] = []
-    monkeypatch.setattr(gc, "freeze", lambda: found.append(None))
-    collector._freeze.cache_clear()
-    yield found
-    collector._freeze.cache_clear()
-
-
-def test_imports_are_spared_once_and_in_a_spark_task_alone(
-    freezes: list[None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spare_imports()
-    assert not freezes, "this process is somebody's program"
-    monkeypatch.setattr(TaskContext, "get", object)
-    for _ in range(3):
+def test_imports_are_spared_in_the_second_spark_task_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(collector, "_tasks", itertools.count(1))
+    for task in range(1, 5):
+        monkeypatch.setattr(gc, "freeze", lambda task=task: frozen.append(task))
         spare_imports()
-    assert len(freezes) == 1
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_is_paused_and_left_as_it_was(enabled: bool) -> None:
-    if not enabled:
-        gc.disable()
-    try:
-        with collector_paused():
-            assert not gc.isenabled()
-        assert gc.isenabled() == enabled
-    finally:
-        gc.enable()
+        with monkeypatch.context() as patch:
+            patch.setattr(TaskContext, "get", object)
+            spare_imports()
+    assert frozen == [2], "outside of tasks nothing is counted or done"
