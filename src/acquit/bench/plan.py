@@ -100,6 +100,8 @@ class BenchResult:
     """Messages that were not accepted."""
     refusal: str = ""
     """The reason of the first of them."""
+    full: bool = False
+    """True if the queue was full before all was posted. What did not leave is not among `sent`."""
     received: int = 0
     seconds: float = 0.0
     """Time from the first message to the last: to its outcome in SEND, to its arrival in the others."""

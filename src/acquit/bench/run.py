@@ -12,7 +12,7 @@ import itertools
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -21,7 +21,7 @@ from acquit.client.aio import Connection, ReceivedMessage, Receiver, Sender, Sen
 from acquit.client.management import ManagementFailed
 from acquit.client.modes import MODES, AckMode, AckScope
 from acquit.client.options import DeliveryMode
-from acquit.errors import AcquitError, ConfigurationError
+from acquit.errors import AcquitError, ConfigurationError, NotSent
 from acquit.protocol.definitions import Accepted
 from acquit.protocol.extensions import EXISTING, MANAGEMENT_NODE, QUEUE
 from acquit.protocol.message import Message
@@ -33,7 +33,11 @@ _TICK_S: Final = 0.05
 _BATCH: Final = 200
 """Messages that are taken from a receiver, and acknowledged, at once."""
 _ANSWER_S: Final = 10.0
+_FULL_S: Final = 2.0
+"""Seconds without credit after which a queue from which nobody receives is full."""
 _OK: Final = range(200, 300)
+_UNRECEIVED: Final = (Scenario.SEND, Scenario.RECEIVE)
+"""Scenarios in which nobody receives while messages are posted."""
 _NS: Final = 1_000_000_000
 
 
@@ -138,18 +142,21 @@ class _Measurement:
         before = plan.scenario is Scenario.RECEIVE
         try:
             async with AsyncExitStack() as stack:
-                work: list[Coroutine[object, object, None]] = []
                 if before:
                     senders = [await self._sender(stack, connection) for connection in connections]
-                    self._begin([self._post(sender, index) for index, sender in enumerate(senders)])
+                    self._begin()
+                    self._run(self._post(sender, index) for index, sender in enumerate(senders))
                     await self._finish(self._posted.is_set, lambda done, total: None)
+                    self._begin()  # a receiver's first messages come as soon as it is there
+                used_s = time.process_time()
                 sharing = itertools.islice(itertools.cycle(connections), plan.receivers)
-                work += [self._take(*await self._receiver(stack, connection)) for connection in sharing]
+                work = [self._take(*await self._receiver(stack, connection)) for connection in sharing]
                 if not before:
                     senders = [await self._sender(stack, connection) for connection in connections]
                     work += [self._post(sender, index) for index, sender in enumerate(senders)]
-                used_s = time.process_time()
-                self._begin(work)
+                    used_s = time.process_time()
+                    self._begin()
+                self._run(work)
                 await self._finish(self._all_there, progress)
                 result.seconds = max(1, self._last_ns - self._begun_ns) / _NS
                 result.cpu_share = (time.process_time() - used_s) / result.seconds
@@ -172,8 +179,11 @@ class _Measurement:
         self._address = receiver.address
         return session, receiver
 
-    def _begin(self, work: list[Coroutine[object, object, None]]) -> None:
+    def _begin(self) -> None:
+        """Start the clock."""
         self._begun_ns = self._last_ns = time.perf_counter_ns()
+
+    def _run(self, work: Iterable[Coroutine[object, object, None]]) -> None:
         self._tasks += [asyncio.create_task(job) for job in work]
 
     async def _end(self) -> None:
@@ -207,15 +217,29 @@ class _Measurement:
                 )
 
     async def _post(self, sender: Sender, index: int) -> None:
-        """Post this sender's share, and hear of its outcomes."""
-        plan, result = self._plan, self._result
+        """Post this sender's share, and hear of its outcomes, until all is posted or the queue is full."""
+        # Where somebody receives, there will be room.
+        plan = self._plan
+        outcomes = _Outcomes(self, min(_FULL_S, plan.stall_s / 2) if plan.scenario in _UNRECEIVED else None)
+        work = [asyncio.create_task(job) for job in (outcomes.hear(), self._send(sender, index, outcomes))]
+        self._tasks += work
+        _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        for task in work:
+            task.cancel()
+        if outcomes.full:
+            self._result.full = True
+            self._result.sent -= outcomes.left
+            await sender.close(0)  # what has not left would follow as soon as there is room
+        self._posting -= 1
+        if not self._posting:
+            self._posted.set()
+
+    async def _send(self, sender: Sender, index: int, outcomes: _Outcomes) -> None:
+        plan = self._plan
         clock = time.perf_counter_ns
         padding = bytes(plan.size_bytes - STAMP_BYTES)
         share = itertools.count() if plan.count is None else range(index, plan.count, plan.connections)
         until_ns = None if plan.seconds is None else self._begun_ns + int(plan.seconds * _NS)
-        outcomes = _Outcomes(self)
-        hearing = asyncio.create_task(outcomes.hear())
-        self._tasks.append(hearing)
         pace = None if plan.rate is None else PostingPace(self._begun_ns, plan.rate / plan.connections)
         for number, _ in enumerate(share):
             await outcomes.room(plan.in_flight)
@@ -223,13 +247,9 @@ class _Measurement:
             if until_ns is not None and stamp_ns >= until_ns:
                 break
             receipt = await sender.send(stamp_ns.to_bytes(STAMP_BYTES, "big") + padding, wait=False)
-            result.sent += 1
+            self._result.sent += 1
             outcomes.expect(receipt, stamp_ns)
         await outcomes.room(1)
-        hearing.cancel()
-        self._posting -= 1
-        if not self._posting:
-            self._posted.set()
 
     def heard(self, receipt: SendReceipt, stamp_ns: int, now_ns: int) -> bool:
         """Count the outcome of a message; False if it was not accepted."""
@@ -298,13 +318,21 @@ class PostingPace:
 
 
 class _Outcomes:
-    """Sends of one sender that are not answered yet, in their order."""
+    """Sends of one sender that are not answered yet, in their order. With `full_s`, the queue is *full* if the oldest
+    has had no credit for so many seconds; without it, credit is waited for."""
 
-    def __init__(self, run: _Measurement) -> None:
+    def __init__(self, run: _Measurement, full_s: float | None) -> None:
+        self.full = False
         self._run = run
+        self._full_s = full_s
         self._waiting: deque[tuple[SendReceipt, int]] = deque()
         self._more = asyncio.Event()
         self._fewer = asyncio.Event()
+
+    @property
+    def left(self) -> int:
+        """Return how many are not answered."""
+        return len(self._waiting)
 
     async def room(self, limit: int) -> None:
         """Wait until fewer than `limit` are not answered."""
@@ -318,15 +346,21 @@ class _Outcomes:
         self._more.set()
 
     async def hear(self) -> None:
-        """Tell the run of each outcome as it comes."""
+        """Tell the run of each outcome as it comes, until the queue is full."""
         waiting = self._waiting
         while True:
             while not waiting:
                 self._more.clear()
                 await self._more.wait()
+            oldest = waiting[0][0]
             try:
-                await waiting[0][0].result()
+                await oldest.result(self._full_s)
             except AcquitError as error:
+                if not oldest.done:
+                    self.full = isinstance(error, NotSent)
+                    if self.full:
+                        return
+                    continue  # it is under way, and takes long
                 self._run.refused(error)
             now_ns = time.perf_counter_ns()
             while waiting and waiting[0][0].done:

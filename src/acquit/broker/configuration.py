@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
@@ -29,6 +28,7 @@ from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, tran
 from cattrs.errors import CattrsError
 
 from acquit.broker.options import POLICY_FIELDS, AddressPolicy, AddressRule, BrokerOptions
+from acquit.broker.options.checks import meant
 from acquit.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -89,9 +89,7 @@ def _explain(error: BaseException, kind: type | None) -> str:
     if isinstance(error, ForbiddenExtraKeysError):
         known = POLICY_FIELDS if error.cl is AddressPolicy else get_type_hints(error.cl)
         name = min(error.extra_fields)
-        meant = get_close_matches(name, known, n=1, cutoff=0.8)  # otherwise all there are, which may be thirty
-        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
-        return f"{name}: no such key; {hint}"
+        return f"{name}: no such key; {meant(name, known)}"
     if isinstance(error, KeyError):
         return f"{error.args[0]}: expected, but not there"
     if isinstance(error, CattrsError) and (found := _CHOICES.fullmatch(str(error))):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SCENARIOS: Final = ("send", "receive", "end-to-end", "latency", "fan-out")
 SECONDS: Final = 10.0
-RECEIVED: Final = 100_000
+RECEIVED: Final = 30_000
 """Messages that `receive` posts before, if nobody says how many."""
 RATE: Final = 1_000.0
 BUSY: Final = 0.9
@@ -123,6 +123,8 @@ def bench(
         _show(result)
     if result.refused:
         remark(f"{counted(result.refused, 'message')} not accepted; the first: {result.refusal}")
+    if result.full:
+        remark(f"the queue was full after {counted(result.accepted, 'message')}: only these were measured")
     if result.received != result.expected:
         remark(f"{result.received:,} messages came, and {result.expected:,} should have")
     return Exit.OK if result.whole else Exit.FAILED
@@ -155,6 +157,7 @@ def _document(result: BenchResult) -> dict[str, Json]:
         "sent": result.sent,
         "accepted": result.accepted,
         "refused": result.refused,
+        "full": result.full,
         "received": result.received,
         "seconds": round(result.seconds, 3),
         "messages_per_s": round(result.rate, 1),

@@ -32,8 +32,16 @@ if TYPE_CHECKING:
 
 DELAY_MAX_MS: Final = 1_000
 """Milliseconds between two attempts to restore a connection, at most: somebody is watching."""
+OPENS_S_MAX: Final = 10.0
+"""Seconds that a connection may take to open, where nobody asked for more: the client's own limit."""
 _UNTOLD: Final = logging.NullHandler()
 """Handler for the client's log, which drops it: the commands report the same by themselves."""
+
+
+def opens_within(timeout_s: float) -> float:
+    """Return how long a connection may take to open in a command that waits `timeout_s` for an answer: as long, and no
+    longer than usual. Who gives a broker ten minutes to move messages need not wait so long for a host that is away."""
+    return min(timeout_s, OPENS_S_MAX)
 
 
 class BrokerAt(NamedTuple):

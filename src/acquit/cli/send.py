@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acquit.cli.connecting import BrokerAt, broker_options
+from acquit.cli.connecting import BrokerAt, broker_options, opens_within
 from acquit.cli.exits import Exit, one_line
 from acquit.cli.messages import compose
 from acquit.cli.options import json_option, pair, seconds
@@ -185,7 +185,7 @@ def _send_all(
     stopped: AcquitError | OSError | None = None
     waiting: deque[tuple[int, SendReceipt]] = deque()
     with (
-        broker.connect(outage_max_s=timeout_s) as connection,
+        broker.connect(outage_max_s=timeout_s, timeout_s=opens_within(timeout_s)) as connection,
         connection.session() as session,
         # Each message says for itself whether it is durable.
         session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT) as sender,

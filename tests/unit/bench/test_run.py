@@ -9,8 +9,10 @@ import acquit
 from acquit.bench.plan import BenchPlan, BenchResult, BenchStalled, Scenario
 from acquit.bench.run import PostingPace, measure
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.client.management import converse
 from acquit.client.modes import AckMode
 from acquit.errors import ConfigurationError
+from acquit.protocol.extensions import QUEUE
 
 
 def measured(broker: acquit.Broker, queue: str | None = None, **values: Any) -> BenchResult:
@@ -121,10 +123,26 @@ def test_what_is_cancelled_leaves_nothing(broker: acquit.Broker) -> None:
     assert names(broker) == before
 
 
-def test_what_does_not_move_is_given_up() -> None:
+def test_what_does_not_move_is_given_up(broker: acquit.Broker) -> None:
+    with acquit.connect(broker.url) as connection, converse(connection, 10) as node:
+        node.request("CREATE", QUEUE, name="paused")
+        node.request("UPDATE", QUEUE, name="paused", body={"paused": "consumers"})
+        with pytest.raises(BenchStalled, match="0 received of"):
+            measured(broker, "paused", count=500, stall_s=0.3)
+        node.request("DELETE", QUEUE, name="paused")
+
+
+@pytest.mark.parametrize(("scenario", "received"), [(Scenario.SEND, 0), (Scenario.RECEIVE, 10)])
+@pytest.mark.parametrize("connections", [1, 3])
+def test_a_queue_that_is_full_ends_the_posting(scenario: Scenario, received: int, connections: int) -> None:
+    """What had no credit by then is not posted later, when the receivers make room."""
     options = BrokerOptions(address=(AddressRule("#", {"messages_max": 10, "full_policy": "block"}),))
-    with acquit.Broker(config=options) as broker, pytest.raises(BenchStalled, match="0 received of"):
-        measured(broker, scenario=Scenario.SEND, count=5000, stall_s=0.3)
+    with acquit.Broker(config=options) as broker:
+        result = measured(broker, scenario=scenario, count=5000, connections=connections, stall_s=1.0)
+    assert result.full
+    assert (result.accepted, result.received) == (10, received)
+    assert result.sent == result.accepted + result.refused
+    assert result.seconds < 1.0  # the silence before it was given up is not measured
 
 
 def test_what_is_refused_is_counted_with_its_reason() -> None:

@@ -46,6 +46,10 @@ def test_a_number_out_of_range_is_named() -> None:
 def test_a_rule_knows_its_settings() -> None:
     with pytest.raises(ConfigurationError, match="bogus: no such setting"):
         AddressRule("a", {"bogus": 1})
+    with pytest.raises(
+        ConfigurationError, match=r"mesages_max: no such setting of an address; did you mean messages_max\?$"
+    ):
+        AddressRule("a", {"mesages_max": 1})
     with pytest.raises(ConfigurationError, match="max_delivery_attempts"):
         AddressRule("a", {"max_delivery_attempts": -1})
 

@@ -65,6 +65,17 @@ def test_what_was_refused_is_a_failure(shell: Shell) -> None:
     assert ran.err.startswith("40 messages not accepted; the first: ")
 
 
+def test_a_full_queue_is_told(shell: Shell) -> None:
+    from acquit.broker.options import AddressRule, BrokerOptions
+
+    options = BrokerOptions(address=(AddressRule("#", {"messages_max": 10, "full_policy": "block"}),))
+    with acquit.Broker(config=options) as broker:
+        ran = shell("bench", "receive", "--count", 5000, "--timeout", 1, "--json", "--url", broker.url)
+    (found,) = ran.documents
+    assert (found["full"], found["received"]) == (True, 10)
+    assert ran.err == "the queue was full after 10 messages: only these were measured\n"
+
+
 def test_interrupted_it_leaves_nothing() -> None:
     with acquit.Broker() as broker:
         command = [sys.executable, "-m", "acquit", "bench", "send", "--durable", "--seconds", "600"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,22 @@ def at_guarded(shell: Shell, guarded: acquit.Broker, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ACQUIT_URL", guarded.url)
     monkeypatch.setenv("ACQUIT_CA", str(FILES / "certificate.pem"))
     return shell
+
+
+@pytest.mark.parametrize("command", [("send", "q", "x"), ("queues",), ("move", "a", "b"), ("address", "list")])
+def test_a_host_that_says_nothing_is_not_waited_for_longer_than_for_an_answer(
+    shell: Shell, command: tuple[str, ...]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begun_s = time.monotonic()
+        ran = shell(*command, "--timeout", 0.2, "--url", f"amqp://127.0.0.1:{silent.getsockname()[1]}")
+        assert time.monotonic() - begun_s < connecting.OPENS_S_MAX
+    assert (ran.code, ran.err.count("\n")) == (Exit.UNREACHABLE, 1)
+    assert "within 0.2 s" in ran.err
+
+
+def test_a_long_wait_for_an_answer_is_none_for_a_host() -> None:
+    assert connecting.opens_within(600.0) * 1000 == acquit.ConnectOptions().connect_timeout_ms
 
 
 # -- as whom

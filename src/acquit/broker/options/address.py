@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
-from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_choice, check_pattern, check_range
+from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_choice, check_pattern, check_range, meant
 from acquit.errors import ConfigurationError
 from acquit.store.options import MIB
 
@@ -223,7 +223,7 @@ class AddressRule:
         check_pattern("match", self.match)
         for name in self.settings:
             if name not in POLICY_FIELDS:
-                raise ConfigurationError(f"{name}: no such setting of an address; there are {', '.join(POLICY_FIELDS)}")
+                raise ConfigurationError(f"{name}: no such setting of an address; {meant(name, POLICY_FIELDS)}")
         AddressPolicy(**self.settings)  # type: ignore[arg-type]  # it validates what it is given
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Final, Literal, get_args, get_origin, get_type_hints
 
 from acquit.errors import ConfigurationError
@@ -12,6 +13,13 @@ TIME_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
 """Ten years: longer than any broker waits, and no sum of a few overflows a timestamp."""
 _CHOICES: Final[dict[type, Mapping[str, tuple[str, ...]]]] = {}
 """The choices of each class that has been asked for: an address is given its policy while messages wait."""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return a hint for who gave an unknown name: the one that is like it, or else all, which may be thirty."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1, cutoff=0.8)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
 
 
 def check_range(owner: object, bounds: Mapping[str, tuple[float, float]]) -> None:
@@ -45,4 +53,4 @@ def check_pattern(name: str, pattern: str) -> None:
         raise ConfigurationError(f"{name}: expected words between dots, where a word may be * or #, found {pattern!r}")
 
 
-__all__ = ["TIME_MS_MAX", "UINT_MAX", "check_choice", "check_pattern", "check_range"]
+__all__ = ["TIME_MS_MAX", "UINT_MAX", "check_choice", "check_pattern", "check_range", "meant"]
