@@ -351,8 +351,8 @@ MISTAKES: tuple[Planted, ...] = (
         "commit without its retirements",
         "of a transaction all is recorded: what it retired does not come back with a restart",
         "broker/transact/transactions.py",
-        "        events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]\n",
-        "        events += []\n",
+        '        events += b"".join(self._accepting_event(one) for one in accepted if one.message.flags & DURABLE)\n',
+        '        events += b""\n',
     ),
     _one(
         "rollback that posts",
@@ -455,8 +455,8 @@ MISTAKES: tuple[Planted, ...] = (
         "topic's copies not recorded",
         "a message of a topic is in each durable subscription after a restart",
         "broker/scribe.py",
-        "            self.recorder.copies(events)\n",
-        "            self.recorder.copies(events[1:])\n",
+        '            self.recorder.copies(b"".join(events))\n',
+        '            self.recorder.copies(b"".join(events[1:]))\n',
     ),
     _one(
         "volatile subscription passed over",

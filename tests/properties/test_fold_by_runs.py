@@ -140,7 +140,7 @@ def encoded(step: Step, sequence: int) -> EncodedRecord:
     fingerprint = step.payload_bytes << 32 | sequence
     event = Event(sequence, 0, 500 + sequence, fingerprint, step.queue, 0, said["kind"], 1, said["attempt"], 3)
     if not step.name.startswith("post"):
-        return encode_events(RecordKind.TRANSITIONS, [pack_event(*event._replace(kind=EVENTS[step.name], actor=2))])
+        return encode_events(RecordKind.TRANSITIONS, pack_event(*event._replace(kind=EVENTS[step.name], actor=2)))
     id_ = "i" * step.id_bytes or None
     times = said["expires_at_ms"], said["due_at_ms"]
     address = "address" if step.queue == 1 else "anöther one"

@@ -285,7 +285,7 @@ class MiniBroker:
             self.messages[sequence] = LiveMessage(
                 sequence, queue, message.position, message.fingerprint, flags, 0, now, 9, message.due_at_ms, 3
             )
-        self.recorder.copies(packed)
+        self.recorder.copies(b"".join(packed))
 
     def transact(self, queue: int, count: int, *, commit: bool) -> None:
         """A whole transaction that posts and accepts."""

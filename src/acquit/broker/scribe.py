@@ -20,7 +20,7 @@ from acquit.broker.links.peers import Actor
 from acquit.broker.message import COPY, DURABLE, Message
 from acquit.errors import StoreFull
 from acquit.ledger import records
-from acquit.ledger.events import ID_REUSED, Event, EventKind, fingerprint, pack_event
+from acquit.ledger.events import EVENT, ID_REUSED, Event, EventKind, fingerprint, pack_event, pack_events
 from acquit.ledger.records import Counters
 from acquit.ledger.sequences import DispatchMarks, Sequences
 
@@ -123,7 +123,7 @@ class Scribe:
                 )
             )
         try:
-            self.recorder.copies(events)
+            self.recorder.copies(b"".join(events))
         except StoreFull:
             self.exhausted = True  # the recorder keeps them, and no batch is taken without them
 
@@ -183,23 +183,22 @@ class Scribe:
             )
             for message in messages
         ]
-        self._record(kind, queue, events)
+        self._record(kind, queue, b"".join(events))
 
     def run_events(self, kind: int, run: MessageRun, actor: int) -> None:
         """The same for the durable messages of a run, of which nobody has had one before."""
         self._record(kind, run.queue, self.events_of_run(kind, run, actor))
 
-    def events_of_run(self, kind: int, run: MessageRun, actor: int, transaction: int = 0) -> list[bytes]:
+    def events_of_run(self, kind: int, run: MessageRun, actor: int, transaction: int = 0) -> bytes:
         """Return these events, packed."""
         assert run.recorded is not None
-        number, time_us = run.queue.number, self.time_us
-        return [
-            pack_event(sequence, 0, time_us, fingerprint, number, actor, kind, DURABLE, 0, transaction)
-            for sequence, fingerprint in zip(run.sequences, run.recorded.fingerprints, strict=True)
-        ]
+        fingerprints, number = run.recorded.fingerprints, run.queue.number
+        return pack_events(
+            run.sequences, fingerprints, self.time_us, number, actor, kind, flags=DURABLE, transaction=transaction
+        )
 
-    def _record(self, kind: int, queue: JournaledNode, events: list[bytes]) -> None:
-        queue.counts[kind] += len(events)
+    def _record(self, kind: int, queue: JournaledNode, events: bytes) -> None:
+        queue.counts[kind] += len(events) // EVENT.size
         try:
             self.recorder.transitions(events)
         except StoreFull:

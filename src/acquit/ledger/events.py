@@ -31,8 +31,11 @@ Numbers in this module are part of the format and never reused.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from struct import Struct
+from sys import byteorder
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -178,8 +181,43 @@ EVENT_DTYPE: Final = (
 ATTEMPT_MAX: Final = 0xFFFF
 """Highest delivery-count recorded, where it stays: it has 16 bits, and a message may be returned for ever."""
 
+_WORDS: Final = EVENT_BYTES // 8
+_SEQUENCE, _ORIGIN, _FINGERPRINT = 0, 1, 3
+"""Places of columns among the words of an event."""
+
 pack_event = EVENT.pack
 """The ten fields of `Event`, in order and by position -> 48 bytes."""
+
+
+def pack_events(
+    sequences: Sequence[int],
+    fingerprints: Sequence[int],
+    time_us: int,
+    queue: int,
+    actor: int,
+    kind: int,
+    *,
+    flags: int = 0,
+    transaction: int = 0,
+    origins: Sequence[int] | None = None,
+) -> bytes:
+    """Pack events that differ in sequence, fingerprint and perhaps origin alone, a column at a time: what takes 100 ns
+    for an event that is packed by itself takes 25 here (`benchmarks/bench_journal.py`)."""
+    # An event is six words of eight bytes, and the columns are three of them.
+    words = array("Q", pack_event(0, 0, time_us, 0, queue, actor, kind, flags, 0, transaction)) * len(sequences)
+    words[_SEQUENCE::_WORDS] = _column(sequences)
+    words[_FINGERPRINT::_WORDS] = _column(fingerprints)
+    if origins is not None:
+        words[_ORIGIN::_WORDS] = _column(origins)
+    return words.tobytes()
+
+
+def _column(values: Sequence[int]) -> array[int]:
+    column = array("Q", values)
+    if byteorder == "big":
+        column.byteswap()
+    return column
+
 
 NO_EVENT: Final = bytes(EVENT_BYTES)
 """The event of a record that concerns no message."""

@@ -17,7 +17,7 @@ from typing import Final
 from zlib import crc32
 
 from acquit.errors import StoreFull
-from acquit.ledger.events import ATTEMPT_MAX, DURABLE, EVENT, EventKind, pack_event
+from acquit.ledger.events import ATTEMPT_MAX, DURABLE, EVENT, EventKind, pack_event, pack_events
 from acquit.ledger.records import Entry, RecordKind, encode_events
 from acquit.ledger.table import StateTable
 from acquit.store.interface import Batch, Journal, Position
@@ -41,9 +41,10 @@ class Recorder:
         """`events_max`: a TRANSITIONS record is cut at this many events, so that no record grows without bound."""
         self.journal = journal
         self.table = table
-        self._events_max = events_max
-        self._events: list[bytes] = []
-        self._behind: deque[Entry | tuple[RecordKind, list[bytes]]] = deque()
+        self._events_bytes_max = events_max * EVENT.size
+        self._events = bytearray()
+        """Packed events that are to be a record, or several."""
+        self._behind: deque[Entry | tuple[RecordKind, bytearray]] = deque()
         """Entries and packed events that go before the transitions: what found no room, in order, with the transitions
         before it."""
 
@@ -105,19 +106,19 @@ class Recorder:
             return positions, fingerprints
         crcs = list(map(crc32, payloads))
         fingerprints = [len(payload) << 32 | crc for payload, crc in zip(payloads, crcs, strict=True)]
-        events = [
-            pack_event(sequence, 0, time_us, fingerprint, queue, actor, kind, DURABLE, 0, transaction)
-            for sequence, fingerprint in zip(sequences, fingerprints, strict=True)
-        ]
+        packed = pack_events(
+            sequences, fingerprints, time_us, queue, actor, kind, flags=DURABLE, transaction=transaction
+        )
+        events = [packed[place : place + EVENT.size] for place in range(0, len(packed), EVENT.size)]
         positions = self.journal.append_together(_POSTING, events, metas, payloads, crcs)
         return positions, fingerprints[: len(positions)]
 
-    def copies(self, events: list[bytes]) -> None:
+    def copies(self, events: bytes) -> None:
         """More queues that messages posted in this turn entered: packed POSTED events flagged COPY, whose `origin` is
         the message with the payload. Kept, as transitions are, where there is no room: the batch with their posting
         is not taken without them."""
         self._set_behind()
-        self._behind.append((RecordKind.COPIES, list(events)))
+        self._behind.append((RecordKind.COPIES, bytearray(events)))
         self.flush()
 
     def transition(
@@ -136,16 +137,14 @@ class Recorder:
         """Record one event, packed with its neighbours. It is durable when the batch taken next is."""
         if attempt > ATTEMPT_MAX:
             attempt = ATTEMPT_MAX
-        self._events.append(
+        self.transitions(
             pack_event(sequence, origin, time_us, fingerprint, queue, actor, kind, flags, attempt, transaction)
         )
-        if len(self._events) >= self._events_max:
-            self.flush()
 
-    def transitions(self, events: list[bytes]) -> None:
+    def transitions(self, events: bytes) -> None:
         """`transition` for many: packed events."""
         self._events += events
-        if len(self._events) >= self._events_max:
+        if len(self._events) >= self._events_bytes_max:
             self.flush()
 
     def append(self, entry: Entry) -> Position:
@@ -169,7 +168,7 @@ class Recorder:
         """The transitions, for something that goes behind them and before those that are still to come."""
         if self._events:
             self._behind.append((RecordKind.TRANSITIONS, self._events))
-            self._events = []
+            self._events = bytearray()
 
     def flush(self) -> None:
         """Write the gathered transitions and copies into the pending batch."""
@@ -177,16 +176,18 @@ class Recorder:
             first = self._behind[0]
             if isinstance(first, tuple):
                 kind, events = first
-                while events:
-                    self.journal.append(*encode_events(kind, events[: self._events_max]))
-                    del events[: self._events_max]
+                self._write(kind, events)
             else:
                 self.table.apply(first, self.journal.append(*first.encode()))
             self._behind.popleft()
-        while self._events:
-            # Forgotten only once they are in: a journal without room keeps its caller's events.
-            self.journal.append(*encode_events(RecordKind.TRANSITIONS, self._events[: self._events_max]))
-            del self._events[: self._events_max]
+        self._write(RecordKind.TRANSITIONS, self._events)
+
+    def _write(self, kind: RecordKind, events: bytearray) -> None:
+        """Move packed events into the pending batch, as records of bounded size. They are forgotten only once they are
+        in: a journal without room keeps its caller's events."""
+        while events:
+            self.journal.append(*encode_events(kind, bytes(events[: self._events_bytes_max])))
+            del events[: self._events_bytes_max]
 
     @property
     def pending(self) -> bool:
@@ -195,14 +196,14 @@ class Recorder:
 
     @property
     def pending_bytes(self) -> int:
-        return len(self._events) * EVENT.size + self.journal.pending_bytes
+        return len(self._events) + self.journal.pending_bytes
 
     @property
     def room_bytes(self) -> int:
         """Bytes that the pending batch may still take, beside what has been gathered for it."""
         if self._behind:
             return 0
-        return max(0, self.journal.room_bytes - len(self._events) * EVENT.size - 2 * RECORD_BYTES)
+        return max(0, self.journal.room_bytes - len(self._events) - 2 * RECORD_BYTES)
 
     def has_room(self, metas: Sequence[bytes], payloads_bytes: int) -> bool:
         """Return whether `posted_together` would append all of these."""

@@ -657,9 +657,9 @@ class CopiedWith:
         return cls(unpack_event(record.event))
 
 
-def encode_events(kind: RecordKind, events: list[bytes]) -> EncodedRecord:
-    """An array of packed events as one record, TRANSITIONS or COPIES."""
-    return EncodedRecord(kind, events[0], b"".join(events[1:]), flags=EVENTFUL | ARRAY)
+def encode_events(kind: RecordKind, events: bytes) -> EncodedRecord:
+    """Packed events, one or more, as one record, TRANSITIONS or COPIES."""
+    return EncodedRecord(kind, events[: EVENT.size], events[EVENT.size :], flags=EVENTFUL | ARRAY)
 
 
 def decode_events(record: Record) -> list[Event]:

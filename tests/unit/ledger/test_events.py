@@ -18,6 +18,7 @@ from acquit.ledger.events import (
     EventKind,
     fingerprint,
     pack_event,
+    pack_events,
     unpack_event,
     unpack_events,
 )
@@ -43,6 +44,33 @@ def test_numpy_reads_the_same(events: list[Event]) -> None:
     for name in ("sequence", "origin", "time_us", "crc", "size", "queue", "actor", "kind", "flags", "attempt"):
         assert array[name].tolist() == [getattr(event, name) for event in events]
     assert array["transaction"].tolist() == [event.transaction for event in events]
+
+
+@given(EVENTS, st.lists(st.tuples(U64, U64, U64), max_size=5), st.booleans())
+def test_columns_are_packed_as_events_are(alike: Event, rows: list[tuple[int, int, int]], with_origins: bool) -> None:
+    rows = [(sequence, origin if with_origins else 0, fingerprint_) for sequence, origin, fingerprint_ in rows]
+    sequences, origins, fingerprints = ([row[column] for row in rows] for column in range(3))
+    events = [
+        alike._replace(sequence=sequence, origin=origin, fingerprint=fingerprint_, attempt=0)
+        for sequence, origin, fingerprint_ in rows
+    ]
+    packed = pack_events(
+        sequences,
+        fingerprints,
+        alike.time_us,
+        alike.queue,
+        alike.actor,
+        alike.kind,
+        flags=alike.flags,
+        transaction=alike.transaction,
+        origins=origins if with_origins else None,
+    )
+    assert packed == b"".join(pack_event(*event) for event in events)
+
+
+def test_columns_of_different_lengths() -> None:
+    with pytest.raises(ValueError, match="size"):
+        pack_events([1, 2], [9], 0, 0, 0, 0)
 
 
 def test_every_field_is_aligned_to_its_size() -> None:

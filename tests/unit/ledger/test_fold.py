@@ -81,7 +81,7 @@ class Log:
         return self.record(Posting(event, "address", None, 90, 0, 0, 6, ()).encode(b"payload"))
 
     def events(self, *events: Event, kind: RecordKind = RecordKind.TRANSITIONS) -> Position:
-        return self.record(encode_events(kind, [pack_event(*event) for event in events]))
+        return self.record(encode_events(kind, b"".join(pack_event(*event) for event in events)))
 
     def event(self, kind: EventKind, sequence: int, **fields: int) -> Position:
         return self.events(event(kind, sequence, **fields))
@@ -472,7 +472,7 @@ def test_half_a_record(log: Log) -> None:
     posting = Posting(event(EventKind.POSTED, 9), "a", None, 0, 0, 0, 4, ()).encode(b"payload")
     with pytest.raises(ValueError, match="plain fields"):
         log.record(posting._replace(meta=b"short"))
-    array = encode_events(RecordKind.TRANSITIONS, [bytes(48)] * 2)
+    array = encode_events(RecordKind.TRANSITIONS, bytes(96))
     with pytest.raises(ValueError, match="event array of 95 bytes"):
         log.record(array._replace(meta=bytes(47)))
 

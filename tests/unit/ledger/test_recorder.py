@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acquit.errors import StoreFull
-from acquit.ledger.events import Event, EventKind, fingerprint, pack_event
+from acquit.ledger.events import EVENT, Event, EventKind, fingerprint, pack_event, pack_events
 from acquit.ledger.recorder import _MANY as MANY
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.records import (
@@ -161,7 +161,7 @@ def test_any_other_record_comes_after_the_transitions_before_it(raw: Written, re
     recorder.transition(EventKind.PURGED, 1, 1, 9, 500)
     recorder.append(Queue(1, 2, "name", "address"))
     recorder.transition(EventKind.PURGED, 2, 1, 9, 500)
-    recorder.copies([pack_event(3, 1, 0, 9, 2, 0, EventKind.POSTED, 3, 0, 0)])
+    recorder.copies(pack_event(3, 1, 0, 9, 2, 0, EventKind.POSTED, 3, 0, 0))
     flush(recorder)
     assert recorded(raw) == [
         (RecordKind.TRANSITIONS, [1]),
@@ -183,7 +183,7 @@ def test_a_record_of_transitions_is_bounded(raw: Written) -> None:
 @pytest.mark.pure
 def test_a_record_of_many_transitions_is_bounded(raw: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(raw.journal, StateTable(), events_max=4)
-    packed = [pack_event(sequence, 0, 500, 9, 1, 0, EventKind.ACQUIRED, 1, 0, 0) for sequence in range(1, 11)]
+    packed = pack_events(range(1, 11), [9] * 10, 500, 1, 0, EventKind.ACQUIRED, flags=1)
 
     def refuse(*_: object) -> None:
         raise StoreFull("no room")
@@ -191,8 +191,8 @@ def test_a_record_of_many_transitions_is_bounded(raw: Written, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(raw.journal, "append", refuse)
         with pytest.raises(StoreFull):
-            recorder.transitions(packed[:7])
-    recorder.transitions(packed[7:])
+            recorder.transitions(packed[: 7 * EVENT.size])
+    recorder.transitions(packed[7 * EVENT.size :])
     flush(recorder)
     assert [sequences for _, sequences in recorded(raw)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
 
@@ -291,7 +291,7 @@ def test_copies_that_found_no_room_stand_before_what_happens_to_them(
     recorder.transition(EventKind.ACQUIRED, 9, 1, 0, 500)
     monkeypatch.setattr(raw.journal, "append", no_room)
     with pytest.raises(StoreFull):
-        recorder.copies([pack_event(2, 1, 500, 0, 2, 0, EventKind.POSTED, 3, 0, 0)])
+        recorder.copies(pack_event(2, 1, 500, 0, 2, 0, EventKind.POSTED, 3, 0, 0))
     recorder.transition(EventKind.PURGED, 2, 2, 0, 501)
     monkeypatch.setattr(raw.journal, "append", append)
     flush(recorder)

@@ -198,14 +198,14 @@ def test_half_an_extra(extras: bytes) -> None:
 # -- arrays and attempts -----------------------------------------------------------------------------------------------
 def test_an_array_of_events_is_one_record() -> None:
     events = [POSTED._replace(sequence=n) for n in range(1, 4)]
-    encoded = encode_events(RecordKind.TRANSITIONS, [pack_event(*event) for event in events])
+    encoded = encode_events(RecordKind.TRANSITIONS, b"".join(pack_event(*event) for event in events))
     assert encoded.flags == EVENTFUL | ARRAY
     assert unpack_event(encoded.event) == events[0]
     assert decode_events(stored(encoded)) == events
 
 
 def test_half_an_array() -> None:
-    encoded = encode_events(RecordKind.TRANSITIONS, [pack_event(*POSTED)] * 2)
+    encoded = encode_events(RecordKind.TRANSITIONS, pack_event(*POSTED) * 2)
     with pytest.raises(ValueError, match="95 bytes"):
         decode_events(stored(encoded._replace(meta=encoded.meta[:-1])))
     commit = Commit(5, 1, pack_event(*POSTED)[:-1])

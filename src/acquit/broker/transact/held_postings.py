@@ -13,7 +13,7 @@ that they would have been without the transaction; volatile ones where nothing t
 
 from __future__ import annotations
 
-from itertools import groupby, repeat
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.intake.entering import new_message, note_group, wanted_soon
@@ -27,12 +27,12 @@ from acquit.broker.refusal import Refused
 from acquit.broker.transact.transaction import Held, HeldRecords, HeldTogether, Transaction
 from acquit.errors import StoreFull
 from acquit.ledger import records
-from acquit.ledger.events import EventKind, pack_event
+from acquit.ledger.events import EventKind, pack_event, pack_events
 from acquit.ledger.live import LiveMessage
 from acquit.protocol.definitions import AmqpCondition, RcvSettleMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from acquit.broker.intake.arrival import Arrival
     from acquit.broker.intake.duplicates import Duplicates
@@ -573,26 +573,27 @@ def _kind(held: Held | HeldTogether) -> object:
     return held if isinstance(held, HeldTogether) or held.arrival is not None else (held.target, held.flags)
 
 
-def entering_events(lot: HeldLot, time_us: int) -> list[bytes]:
+def entering_events(lot: HeldLot, time_us: int) -> bytes:
     """Return the events by which postings end to be held and enter their queues, those that are recorded, packed."""
     group, messages = lot
     if isinstance(group, HeldTogether):
         if group.recorded is None:
-            return []
+            return b""
         assert isinstance(messages, MessageRun)  # the durable ones are that
-        return _events_of_many(group, messages.sequences, group.recorded.sequences, _POSTED, time_us)
+        return _events_of_many(group, _POSTED, time_us, messages.sequences, origins=group.recorded.sequences)
     held = group[0]
     assert not isinstance(messages, MessageRun)
     if not held.durable:
-        return []
+        return b""
     if held.arrival is None:
-        return [
+        events = [
             _posting_event(one, message.sequence, one.sequence, one.target.number, _POSTED, one.flags, time_us)
             for one, message in zip(group, messages, strict=True)
         ]
+        return b"".join(events)
     if not messages or not messages[0].flags & DURABLE:
         kind = _PASSED if messages else _UNROUTED
-        return [_posting_event(held, held.sequence, 0, held.target.number, kind, held.flags, time_us)]
+        return _posting_event(held, held.sequence, 0, held.target.number, kind, held.flags, time_us)
     first, events = messages[0], []
     for message in messages:
         if message.flags & DURABLE:
@@ -600,29 +601,36 @@ def entering_events(lot: HeldLot, time_us: int) -> list[bytes]:
             origin = first.sequence if copied else held.sequence
             flags = held.flags | (COPY if copied else 0)
             events.append(_posting_event(held, message.sequence, origin, message.queue.number, _POSTED, flags, time_us))
-    return events
+    return b"".join(events)
 
 
-def _leaving_events(group: list[Held] | HeldTogether, time_us: int) -> list[bytes]:
+def _leaving_events(group: list[Held] | HeldTogether, time_us: int) -> bytes:
     """Return the events by which postings that are recorded end to be held, and enter nothing."""
     if isinstance(group, HeldTogether):
         assert group.recorded is not None
-        return _events_of_many(group, group.recorded.sequences, repeat(0), _ROLLED_BACK, time_us)
-    return [
+        return _events_of_many(group, _ROLLED_BACK, time_us, group.recorded.sequences)
+    events = [
         _posting_event(one, one.sequence, 0, one.target.number, _ROLLED_BACK, DURABLE, time_us)  # it names no id
         for one in group
     ]
+    return b"".join(events)
 
 
 def _events_of_many(
-    held: HeldTogether, sequences: Iterable[int], origins: Iterable[int], kind: int, time_us: int
-) -> list[bytes]:
+    held: HeldTogether, kind: int, time_us: int, sequences: Sequence[int], origins: Sequence[int] | None = None
+) -> bytes:
     assert held.recorded is not None
-    queue, actor, number = held.target.number, held.recorded.actor, held.recorded.transaction.number
-    return [
-        pack_event(sequence, origin, time_us, fingerprint, queue, actor, kind, DURABLE, 0, number)
-        for sequence, origin, fingerprint in zip(sequences, origins, held.recorded.fingerprints, strict=False)
-    ]
+    return pack_events(
+        sequences,
+        held.recorded.fingerprints,
+        time_us,
+        held.target.number,
+        held.recorded.actor,
+        kind,
+        flags=DURABLE,
+        transaction=held.recorded.transaction.number,
+        origins=origins,
+    )
 
 
 def _posting_event(held: Held, sequence: int, origin: int, queue: int, kind: int, flags: int, time_us: int) -> bytes:

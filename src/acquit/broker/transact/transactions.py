@@ -442,9 +442,9 @@ class Transactions:
         if lasting := transaction.lasting:
             self.postings.record(transaction)
         lots = self.postings.lots(transaction, at_once=not (lasting or transaction.repeats))
-        events = [event for lot in lots for event in entering_events(lot, scribe.time_us)]
+        events = bytearray().join(entering_events(lot, scribe.time_us) for lot in lots)
         accepted = [one for one in transaction.retirements if one.accepted]
-        events += [self._accepting_event(one) for one in accepted if one.message.flags & DURABLE]
+        events += b"".join(self._accepting_event(one) for one in accepted if one.message.flags & DURABLE)
         for run in transaction.runs:
             if run.messages.recorded is not None:
                 actor = scribe.actor_number(run.consumer)
@@ -452,11 +452,11 @@ class Transactions:
         others = [one for one in transaction.retirements if not one.accepted]
         if lasting:
             reads = sum(len(read.deliveries) for read in transaction.reads)
-            needed = RECORD_BYTES + (len(events) + reads) * EVENT.size + self._duplicates.commit_bytes(transaction)
+            needed = RECORD_BYTES + len(events) + reads * EVENT.size + self._duplicates.commit_bytes(transaction)
             needed += sum(one.message.size_bytes + OUTCOME_BYTES for one in others)
             if needed > scribe.recorder.room_bytes:
                 raise StoreFull("the disk is full")
-            scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, b"".join(events)))
+            scribe.recorder.append(records.Commit(scribe.time_us, transaction.number, bytes(events)))
         elif not transaction.empty:
             if len(self._commits_due) >= VOLATILE_MAX:
                 self._record_volatile()
