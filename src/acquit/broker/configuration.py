@@ -28,12 +28,11 @@ from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, tran
 from cattrs.errors import CattrsError
 
 from acquit.broker.options import POLICY_FIELDS, AddressPolicy, AddressRule, BrokerOptions
-from acquit.broker.options.checks import meant
+from acquit.broker.options.checks import TYPE_NAMES, meant
 from acquit.errors import ConfigurationError
 
 T = TypeVar("T")
 
-_NAMES: Final = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 _BEGINS_WITH_A_FIELD: Final = re.compile(r"[a-z_]+: ")
 _CHOICES: Final = re.compile(r"(.*) not in literal .*?Literal\[(.*)\]", re.DOTALL)
 
@@ -119,13 +118,13 @@ class _WrongType(TypeError):
 
 def _exactly(value: object, kind: type) -> object:
     if type(value) is not kind:
-        raise _WrongType(_NAMES[kind], value)
+        raise _WrongType(TYPE_NAMES[kind], value)
     return value
 
 
 def _number(value: object, kind: type) -> float:
     if type(value) not in (int, float):
-        raise _WrongType(_NAMES[float], value)
+        raise _WrongType(TYPE_NAMES[float], value)
     return float(value)  # type: ignore[arg-type]  # it is one of the two
 
 
@@ -145,7 +144,7 @@ def _rule(value: object, kind: type) -> AddressRule:
     policy = _CONVERTER.structure(settings, AddressPolicy)
     match = value["match"]
     if not isinstance(match, str):
-        raise ConfigurationError(f"match: expected {_NAMES[str]}, found {match!r}")
+        raise ConfigurationError(f"match: expected {TYPE_NAMES[str]}, found {match!r}")
     return AddressRule(match, {name: getattr(policy, name) for name in settings})
 
 

@@ -54,6 +54,30 @@ def test_a_rule_knows_its_settings() -> None:
         AddressRule("a", {"max_delivery_attempts": -1})
 
 
+WRONG = {
+    int: (2.5, 2.0, True, "2", None),
+    float: ("2", True, None),
+    str: (5, True, None, b"a", "half a pair \ud800"),
+    bool: ("no", 0, 1, None),
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [AddressPolicy, BrokerLimits, BrokerOptions, ConnectionLimits, Http, Listen, Security, Tls, TransactionLimits],
+)
+def test_no_field_takes_a_value_of_another_type(kind: type) -> None:
+    """A program and an operator's request come here past the types of TOML."""
+    checked = 0
+    for name, hint in get_type_hints(kind).items():
+        wrong = ("sideways", 1, None) if get_origin(hint) is Literal else WRONG.get(hint, ())
+        for value in wrong:
+            checked += 1
+            with pytest.raises(ConfigurationError, match=f"^{name}: expected "):
+                kind(**{name: value})
+    assert checked
+
+
 def test_two_rules_for_one_pattern_are_one_too_many() -> None:
     with pytest.raises(ConfigurationError, match="expected one rule for each pattern"):
         BrokerOptions(address=(AddressRule("a"), AddressRule("a")))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from acquit.broker.options.address import POLICY_FIELDS, AddressPolicy, AddressRule
-from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_range
+from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_fields
 from acquit.broker.options.http import Http
 from acquit.broker.options.limits import BrokerLimits, ConnectionLimits, TransactionLimits
 from acquit.broker.options.security import (
@@ -59,7 +59,7 @@ class BrokerOptions:
         return self if self.journal != JournalOptions() else replace(self, journal=JournalOptions.small())
 
     def __post_init__(self) -> None:
-        check_range(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
+        check_fields(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
         for listen in self.listen:
             if listen.tls != "off" and not self.tls.certificate_file:
                 raise ConfigurationError(f"listen: tls = {listen.tls!r} needs tls.certificate_file, found none")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
-from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_choice, check_pattern, check_range, meant
+from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_fields, check_pattern, meant
 from acquit.errors import ConfigurationError
 from acquit.store.options import MIB
 
@@ -161,10 +161,7 @@ class AddressPolicy:
     """Links of a queue that only look; one more is refused. 0: no limit."""
 
     def __post_init__(self) -> None:
-        check_choice(self)
-        if not self.last_value_key:
-            raise ConfigurationError("last_value_key: expected the name of an application property, found ''")
-        check_range(
+        check_fields(
             self,
             {
                 "max_delivery_attempts": (0, 65_534),
@@ -187,6 +184,8 @@ class AddressPolicy:
                 "prefetch_max": (0, 1 << 30),
             },
         )
+        if not self.last_value_key:
+            raise ConfigurationError("last_value_key: expected the name of an application property, found ''")
 
     def redelivery_delay(self, failures: int, chance: float = 0.5) -> int:
         """Milliseconds before the attempt that follows `failures` failed ones. `chance`, from 0 to 1, places it between
@@ -220,7 +219,10 @@ class AddressRule:
     """Fields of AddressPolicy. What is not set comes from less specific rules, and at last from AddressPolicy."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_pattern("match", self.match)
+        if not isinstance(self.settings, Mapping):
+            raise ConfigurationError(f"settings: expected them by their names, found {self.settings!r}")
         for name in self.settings:
             if name not in POLICY_FIELDS:
                 raise ConfigurationError(f"{name}: no such setting of an address; {meant(name, POLICY_FIELDS)}")

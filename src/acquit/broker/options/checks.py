@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final, Literal, get_args, get_origin, get_type_hints
 
@@ -11,39 +11,69 @@ from acquit.errors import ConfigurationError
 UINT_MAX: Final = 0xFFFF_FFFF
 TIME_MS_MAX: Final = 10 * 365 * 24 * 3600 * 1000
 """Ten years: longer than any broker waits, and no sum of a few overflows a timestamp."""
-_CHOICES: Final[dict[type, Mapping[str, tuple[str, ...]]]] = {}
-"""The choices of each class that has been asked for: an address is given its policy while messages wait."""
+
+_Field = tuple[str, Callable[[object], bool]]
+"""Words for what is expected of a field, and whether a value is that."""
+
+TYPE_NAMES: Final[Mapping[type, str]] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+}
+_FIELDS: Final[dict[type, dict[str, _Field]]] = {}
+"""The fields of each class that has been asked for: an address is given its policy while messages wait."""
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def meant(name: object, known: Iterable[str]) -> str:
     """Return a hint for who gave an unknown name: the one that is like it, or else all, which may be thirty."""
     names = list(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.8)
+    close = get_close_matches(str(name), names, n=1, cutoff=0.8)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
 
 
-def check_range(owner: object, bounds: Mapping[str, tuple[float, float]]) -> None:
-    """Raise ConfigurationError for a number of `owner` that is outside of its bounds."""
-    for name, (low, high) in bounds.items():
+def check_fields(owner: object, bounds: Mapping[str, tuple[float, float]] | None = None) -> None:
+    """Raise ConfigurationError for a field of `owner`, a dataclass, with a value that it cannot have: of another type
+    than the field's, a word that is not among those of its Literal, or a number outside of its bounds.
+
+    A configuration is checked for types as it is read; a program, or an operator by a request, gives what it likes."""
+    for name, (expected, allowed) in _fields(type(owner)).items():
         value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        if not allowed(value):
+            raise ConfigurationError(f"{name}: expected {expected}, found {value!r}")
+    for name, (low, high) in (bounds or {}).items():
+        value = getattr(owner, name)
+        if not low <= value <= high:
             raise ConfigurationError(f"{name}: expected a number from {low} to {high}, found {value!r}")
 
 
-def check_choice(owner: object) -> None:
-    """Raise ConfigurationError for a word of `owner`, a dataclass, that is not among those of its field's Literal."""
-    for name, allowed in _choices(type(owner)).items():
-        value = getattr(owner, name)
-        if value not in allowed:
-            raise ConfigurationError(f"{name}: expected one of {', '.join(map(repr, allowed))}, found {value!r}")
+def _fields(kind: type) -> Mapping[str, _Field]:
+    """Return what each field of `kind` may have; those of other types than these are left out."""
+    if kind not in _FIELDS:
+        found = _FIELDS[kind] = {}
+        for name, hint in get_type_hints(kind).items():
+            if get_origin(hint) is Literal:
+                words = get_args(hint)
+                found[name] = f"one of {', '.join(map(repr, words))}", words.__contains__
+            elif hint in _TYPES:
+                found[name] = _TYPES[hint]
+    return _FIELDS[kind]
 
 
-def _choices(kind: type) -> Mapping[str, tuple[str, ...]]:
-    """Return the words that each field of `kind` with a Literal may have."""
-    if kind not in _CHOICES:
-        hints = get_type_hints(kind).items()
-        _CHOICES[kind] = {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
-    return _CHOICES[kind]
+def _is_text(value: object) -> bool:
+    """Return True for a text that has an encoding: half of a surrogate pair has none."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+_TYPES: Final[Mapping[type, _Field]] = {
+    int: (TYPE_NAMES[int], lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    float: (TYPE_NAMES[float], lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
+    str: (TYPE_NAMES[str], _is_text),
+    bool: (TYPE_NAMES[bool], lambda value: isinstance(value, bool)),
+}
 
 
 def check_pattern(name: str, pattern: str) -> None:
@@ -53,4 +83,4 @@ def check_pattern(name: str, pattern: str) -> None:
         raise ConfigurationError(f"{name}: expected words between dots, where a word may be * or #, found {pattern!r}")
 
 
-__all__ = ["TIME_MS_MAX", "UINT_MAX", "check_choice", "check_pattern", "check_range", "meant"]
+__all__ = ["TIME_MS_MAX", "TYPE_NAMES", "UINT_MAX", "check_fields", "check_pattern", "meant"]

@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
-from acquit.broker.options.checks import check_range
+from acquit.broker.options.checks import check_fields
 
 _LOCAL_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
@@ -49,7 +49,7 @@ class Http:
     The others are one more, ``queue="_other"``, so that thousands of queues do not become as many series."""
 
     def __post_init__(self) -> None:
-        check_range(
+        check_fields(
             self,
             {
                 "port": (0, 65_535),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_range
+from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_fields
 from acquit.store.options import MIB
 
 
@@ -57,7 +57,7 @@ class ConnectionLimits:
     """Credit of a sender that nothing holds back; topped up at half."""
 
     def __post_init__(self) -> None:
-        check_range(
+        check_fields(
             self,
             {
                 "idle_timeout_ms": (0, UINT_MAX),
@@ -159,7 +159,7 @@ class BrokerLimits:
     room is needed for another."""
 
     def __post_init__(self) -> None:
-        check_range(
+        check_fields(
             self,
             {
                 "connections_max": (1, 1 << 20),
@@ -212,7 +212,7 @@ class TransactionLimits:
     """Transactions whose fate is known, at most; the latest ones. Each takes half a KiB of memory."""
 
     def __post_init__(self) -> None:
-        check_range(
+        check_fields(
             self,
             {
                 "per_connection_max": (1, 1 << 20),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
-from acquit.broker.options.checks import check_choice, check_pattern, check_range
+from acquit.broker.options.checks import check_fields, check_pattern
 from acquit.errors import ConfigurationError
 
 Where = Literal["never", "loopback", "always"]
@@ -110,8 +110,7 @@ class Security:
         return "never" if self.users else "loopback"
 
     def __post_init__(self) -> None:
-        check_choice(self)
-        check_range(
+        check_fields(
             self,
             {"verifications_max": (1, 1 << 20), "refusal_delay_ms": (0, 10_000), "login_delay_ms_max": (0, 3_600_000)},
         )
@@ -142,8 +141,7 @@ class Listen:
     peer begins with AMQP's TLS header; "required": only that. All but "off" need a certificate in ``[tls]``."""
 
     def __post_init__(self) -> None:
-        check_choice(self)
-        check_range(self, {"port": (0, 65_535)})
+        check_fields(self, {"port": (0, 65_535)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,9 +169,9 @@ class Tls:
     kind."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if bool(self.certificate_file) != bool(self.key_file):
             raise ConfigurationError("key_file: expected together with certificate_file, found only one of them")
-        check_choice(self)
         if bool(self.client_ca_file) != (self.client_certificates != "none"):
             raise ConfigurationError(
                 "client_ca_file: expected together with client_certificates, found only one of them"

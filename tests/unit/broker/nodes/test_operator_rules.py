@@ -60,6 +60,10 @@ def test_rules_outlive_a_restart_and_a_change_of_the_configuration() -> None:
         ("orders", {"messages_max": "many"}),
         ("a..b", {"messages_max": 1}),
         ("orders", {"dead_letter_address": "a\0b"}),
+        ("orders", {"dead_letter_address": "half a pair \ud800"}),
+        ("orders", {"duplicate_window": 2.5}),
+        ("orders", {"non_destructive": "no"}),
+        ("orders", {"last_value": True, "last_value_key": 5}),
     ],
 )
 def test_what_cannot_be_changes_nothing(match: str, settings: dict[str, object]) -> None:
@@ -79,13 +83,19 @@ def test_there_is_a_limit() -> None:
     rules.put("a7", {"messages_max": 3})
 
 
-def test_a_rule_of_a_later_version_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rule_that_this_version_does_not_take_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     world = World(CONFIGURED)
     world.core._operator_rules.put("orders", {"messages_max": 3})
-    for key, value in ((b"orders.new", b'{"not_yet": 1}'), (b"orders.list", b"[1]"), (b"orders.text", b"\xff")):
+    for key, value in (
+        (b"orders.new", b'{"not_yet": 1}'),
+        (b"orders.list", b"[1]"),
+        (b"orders.number", b"1"),
+        (b"orders.text", b"\xff"),
+        (b"orders", b'{"duplicate_window": 2.5}'),
+    ):
         world.opened.recorder.append(State(1, Namespace.ADDRESS, key, value))
     world.settle()
     world = World(CONFIGURED, disk=after_kill(world.disk))
-    assert limits_of(world) == (3, 5) and len(world.core._operator_rules.rules) == 1
-    assert sum("left out" in record.getMessage() for record in caplog.records) == 3
+    assert limits_of(world) == (7, 5) and not world.core._operator_rules.rules
+    assert sum("left out" in record.getMessage() for record in caplog.records) == 5
     assert (Namespace.ADDRESS, b"orders.new") in world.opened.recorder.table.state
