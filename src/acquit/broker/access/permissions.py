@@ -77,6 +77,11 @@ class Rights:
             return None
         return f"{self.who} may not {permission} at {address:.200}: no role gives the permission"
 
+    def refusal_of_others(self, owner: str | None, user: str | None, address: str) -> str | None:
+        """Return the reason why `user`, whose rights these are, may not use what `owner` subscribed to at the address;
+        None if it may. What belongs to nobody in particular (None) is for everybody who may consume or browse there."""
+        return None if owner in (None, user) else self.refusal("manage", address)
+
     def check_user_id(self, user_id: object) -> None:
         """Raise Refused, with amqp:unauthorized-access, for a message that says it is from somebody else (3.2.4)."""
         if self._user_id is not None and user_id != self._user_id:

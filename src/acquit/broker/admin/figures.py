@@ -91,6 +91,11 @@ class Figures:
             return queue_snapshot(queue, self._life.scribe.time_us)
         return None if topic is None else topic_snapshot(topic)
 
+    def subscriber(self, name: str) -> str | None:
+        """Return the user whose subscription the queue of this name is; None if it is nobody's in particular."""
+        queue = self._queues.by_name.get(name)
+        return None if queue is None or queue.subscription is None else queue.subscription.user
+
     def _head(self) -> BrokerSnapshot:
         """Return a snapshot that has no queues and no connections."""
         scribe = self._life.scribe

@@ -126,6 +126,8 @@ class Needs(Enum):
     """The permission to browse or manage some queue: the operation shows those."""
     BROWSE = auto()
     """The permission to browse or manage the queue that is named."""
+    BROWSE_MESSAGES = auto()
+    """The same, to look into it: what another user subscribed to needs the permission to manage it, as by a link."""
     MANAGE = auto()
     """The permission to manage the queue that is named; without a name, all."""
     MANAGE_ALL = auto()
@@ -138,6 +140,7 @@ class Needs(Enum):
     """The permission to send to or manage what is named."""
 
 
+_BROWSING: Final = (Needs.BROWSE, Needs.BROWSE_MESSAGES)
 _ALSO_BY: Final[Mapping[Needs, str]] = {Needs.CREATE: "create", Needs.DELETE: "delete", Needs.SEND: "send"}
 
 
@@ -175,8 +178,8 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("QUERY", MARK): Operation(_query_marks, Needs.MANAGE_ALL),
     ("RELOAD", BROKER): Operation(_reload, Needs.MANAGE_ALL),
     ("ROTATE", BROKER): Operation(_rotate, Needs.MANAGE_ALL),
-    ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE),
-    ("READ", MESSAGE): Operation(read_message, Needs.BROWSE),
+    ("QUERY", MESSAGE): Operation(query_messages, Needs.BROWSE_MESSAGES),
+    ("READ", MESSAGE): Operation(read_message, Needs.BROWSE_MESSAGES),
     ("READ", HISTORY): Operation(read_history, Needs.BROWSE_ANY),
     ("CANCEL", MESSAGE): Operation(cancel_messages, Needs.MANAGE),
     ("READ", TRANSACTION): Operation(_read_transaction, Needs.NOTHING),
@@ -295,13 +298,16 @@ def _check_permission(request: ManagementRequest, needs: Needs) -> None:
         check_browse_any(rights)
         return
     if name is None or needs is Needs.MANAGE_ALL:
-        if needs is not Needs.BROWSE and not rights.everywhere("manage"):
+        if needs not in _BROWSING and not rights.everywhere("manage"):
             raise RequestFailure(403, "this needs the permission to manage '#', which no role gives")
         return
     found = request.broker.figures.node(name)
     address = name if found is None else found.address
-    if needs is Needs.BROWSE:
+    if needs in _BROWSING:
         if not rights.may("manage", address) and (reason := rights.refusal("browse", address)):
+            raise RequestFailure(403, reason)
+        owner = request.broker.figures.subscriber(name) if needs is Needs.BROWSE_MESSAGES else None
+        if reason := rights.refusal_of_others(owner, request.user, address):
             raise RequestFailure(403, reason)
         return
     if needs in _ALSO_BY and rights.may(_ALSO_BY[needs], address):

@@ -236,8 +236,8 @@ class Receivers:
         peer.rights.check("browse" if copy else "consume", node)
         queue = self._nodes.qualified(address)
         owner = None if queue is None or queue.subscription is None else queue.subscription.user
-        if owner is not None and owner != peer.user:
-            peer.rights.check("manage", node)  # it belongs to somebody else
+        if reason := peer.rights.refusal_of_others(owner, peer.user, node):
+            raise Refused(reason, condition=AmqpCondition.UNAUTHORIZED_ACCESS)
         if queue is None and node == name:
             queue = self._queues.find(peer, node, on_demand=asks_creation(source.capabilities))
         elif queue is None:

@@ -128,7 +128,8 @@ class Subscription:
         if self.container is None:
             return f"{address}::{_escaped(name)}{suffix}"
         # A name has no "|": what stands behind the first one is ours.
-        whose = "" if self.user is None else f"|user={self.user}"
+        # One that goes with its link has a number of its own there, and is not found by whose it is.
+        whose = f"|user={self.user}" if self.user is not None and (self.durable or self.shared) else ""
         return f"{address}::{_escaped(shown(self.container))}/{name}{suffix}{whose}"
 
 

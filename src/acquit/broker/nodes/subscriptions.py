@@ -102,9 +102,8 @@ class Subscriptions:
             _check_name("the name of a subscription", name)
             _check_name("the container of a subscription", container if container is not None else name)
             _check_name("the user of a subscription", peer.user if peer.user is not None else name)
-        user = peer.user if durable or shared else None
         try:
-            wanted = Subscription(name, container, user=user, shared=shared, durable=durable, filters=filters)
+            wanted = Subscription(name, container, user=peer.user, shared=shared, durable=durable, filters=filters)
         except ValueError as exc:
             raise Refused(f"a subscription with {exc}", condition=AmqpCondition.INVALID_FIELD) from exc
         topic = self._topics.by_address.get(address)

@@ -102,6 +102,25 @@ def test_a_refusal_says_who_what_and_where() -> None:
     assert len(str(permissions.of("eve").refusal("send", "x" * 5_000))) < 300
 
 
+@pytest.mark.parametrize(
+    ("owner", "user", "address", "refused"),
+    [
+        (None, "ada", "orders", False),
+        ("ada", "ada", "orders", False),
+        ("eve", "ada", "orders", True),
+        ("eve", "ada", "managed::eve/audit", False),
+        ("eve", None, "orders", True),
+    ],
+)
+def test_what_another_user_subscribed_to_is_for_who_manages_it(
+    owner: str | None, user: str | None, address: str, refused: bool
+) -> None:
+    rights = Permissions(
+        Security(users={"ada": User(roles=("r",))}, roles={"r": Role(browse=("#",), manage=("managed",))})
+    ).of("ada")
+    assert (rights.refusal_of_others(owner, user, address) is not None) == refused
+
+
 def test_without_roles_everybody_may_do_everything() -> None:
     permissions = build_permissions(Security(users={"ada": User()}))
     for user in ("ada", "mallory", None):

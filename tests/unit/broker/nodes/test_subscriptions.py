@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from acquit.broker.access.permissions import build_permissions
+from acquit.broker.admin.later import RequestFailure
+from acquit.broker.admin.operations import operation, perform
+from acquit.broker.admin.requests import ManagementRequest
 from acquit.broker.links.filters import AppliedFilters, read_filters
 from acquit.broker.nodes.subscription import Subscription, subscription_name
 from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
@@ -463,26 +468,43 @@ def test_a_user_ends_a_subscription_of_nobody_by_its_names() -> None:
     assert queues(world) == []
 
 
-@pytest.mark.parametrize("browse", [False, True], ids=["consumed", "browsed"])
-def test_the_queue_of_a_users_subscription_is_for_her_and_for_who_manages_it(browse: bool) -> None:
+@pytest.mark.parametrize("lasting", [False, True], ids=["volatile", "durable"])
+@pytest.mark.parametrize("way", ["consumed", "browsed", "listed", "read"])
+def test_the_queue_of_a_users_subscription_is_for_her_and_for_who_manages_it(way: str, lasting: bool) -> None:
     security = Security(
         users={name: User(roles=(name,)) for name in ("ada", "eve", "operator")},
         roles={
             "ada": Role(consume=("#",), browse=("#",), create=("#",)),
             "eve": Role(consume=("#",), browse=("#",), create=("#",)),
             "operator": Role(consume=("#",), browse=("#",), manage=("#",)),
+            "anonymous": Role(send=("#",), create=("#",)),
         },
     )
     world = World(BrokerOptions(security=security))
     world.core.permissions = build_permissions(security)
     ada = world.client("c", user="ada")
-    ada.detach(ada.subscriber(TOPIC, "audit", durable=True), closed=False)
+    ada.subscriber(TOPIC, "audit", durable=lasting, shared=lasting, credit=0)
+    publish(world, "for ada")
+    world.settle()
     (name,) = queues(world)
-    for user, condition in (("eve", AmqpCondition.UNAUTHORIZED_ACCESS), ("operator", None), ("ada", None)):
-        client = world.client("other", user=user)
-        link = client.receiver(name, browse=browse)
-        assert condition_of(client, link) == condition, user
-        client.close()
+    for user, allowed in (("eve", False), ("operator", True), ("ada", True)):
+        if way in ("consumed", "browsed"):
+            client = world.client("other", user=user)
+            link = client.receiver(name, credit=0, browse=way == "browsed")
+            assert condition_of(client, link) == (None if allowed else AmqpCondition.UNAUTHORIZED_ACCESS), user
+            client.close()
+            continue
+        request = ManagementRequest(
+            world.core.administration,
+            user,
+            world.core.permissions.of(user),
+            name,
+            {"state": "all"} if way == "listed" else {"sequence": 1},
+        )
+        wanted = operation("QUERY" if way == "listed" else "READ", "acquit:message")
+        with nullcontext() if allowed else pytest.raises(RequestFailure, match="may not manage") as failure:
+            perform(wanted, request)
+        assert failure is None or failure.value.status == 403
 
 
 # -- shared -----------------------------------------------------------------------------------------------------------
