@@ -184,7 +184,9 @@ class Core:
             policies,
             self._marks,
         )
-        self._management = management = ManagementNode(self.administration, limits.requests_max, life, entering, queues)
+        self._management = management = ManagementNode(
+            *(self.administration, limits.requests_max, life, entering, queues, self.transactions)
+        )
 
         # Links and connections, and the turn.
         self._attaching = Attaching(

@@ -7,6 +7,9 @@ own it is not needs the permission to send there.
 
 Answers that wait are bounded, for credit as in a queue: a client that asks on and never takes an answer is refused,
 before anything is done for it. Their bytes count as memory, and where none is left requests are refused as well.
+
+A request is performed at once, and cannot be taken back: one in a transaction (4.4.1) is refused, and fails its
+transaction, which would otherwise be committed without it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,14 @@ from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, StoreFull
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.definitions import AmqpCondition, Error, LinkCondition, Rejected
+from acquit.protocol.definitions import (
+    AmqpCondition,
+    Error,
+    LinkCondition,
+    Rejected,
+    TransactionalState,
+    TransactionCondition,
+)
 from acquit.protocol.extensions import MANAGEMENT_NODE
 
 if TYPE_CHECKING:
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.entering import Entering
     from acquit.broker.life import Life
     from acquit.broker.nodes.queues import Queues
+    from acquit.broker.transact.transactions import Transactions
     from acquit.protocol.delivery import Delivery
     from acquit.protocol.link import ReceivingLink, SendingLink
 
@@ -90,13 +101,20 @@ class ManagementNode:
     """Answers requests."""
 
     def __init__(
-        self, broker: Administration, requests_max: int, life: Life, entering: Entering, queues: Queues
+        self,
+        broker: Administration,
+        requests_max: int,
+        life: Life,
+        entering: Entering,
+        queues: Queues,
+        transactions: Transactions,
     ) -> None:
         self._broker = broker
         self.requests_max = requests_max
         self._life = life
         self._entering = entering
         self._queues = queues
+        self._transactions = transactions
         self._answerable: dict[ReplyLink, None] = {}
         self.waiting_bytes = 0
         """The bytes of all answers that wait on links."""
@@ -113,14 +131,23 @@ class ManagementNode:
     def receive(self, requests: RequestLink, deliveries: list[Delivery]) -> None:
         """Perform requests: each is settled, and answered at its *reply-to*."""
         for delivery in deliveries:
-            error = self._perform(requests, delivery.payload)
+            error = self._perform(requests, delivery)
             if not delivery.settled:
                 delivery.settle(ACCEPTED if error is None else Rejected(error))
         if requests.link.credit <= REQUEST_CREDIT // 2:
             requests.link.grant(REQUEST_CREDIT)
 
-    def _perform(self, requests: RequestLink, payload: bytes) -> Error | None:
-        peer = requests.peer
+    def _refuse_in_transaction(self, peer: Peer, state: TransactionalState) -> Error:
+        """Fail the transaction of a request, and return why the request is refused."""
+        why = f"requests to {MANAGEMENT_NODE} are not performed in transactions here"
+        with suppress(Refused):  # there is no such transaction
+            self._transactions.find(peer, state.txn_id).fail(TransactionCondition.TRANSACTION_ROLLBACK, why)
+        return Error(AmqpCondition.NOT_IMPLEMENTED, why)
+
+    def _perform(self, requests: RequestLink, delivery: Delivery) -> Error | None:
+        peer, payload, state = requests.peer, delivery.payload, delivery.remote_state
+        if isinstance(state, TransactionalState):
+            return self._refuse_in_transaction(peer, state)
         try:
             mailbox = self._mailbox(peer, reply_address(payload))
             waiting = len(mailbox.outbox) + mailbox.awaited if isinstance(mailbox, ReplyLink) else requests.awaited

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from acquit.broker.access.permissions import Permissions
 from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
 from acquit.protocol.constants import ACCEPTED
@@ -10,6 +12,7 @@ from acquit.protocol.delivery import Delivery
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable, live_of, posted
+from tests.support.transacting import Controller
 
 MANAGER = Security(
     users={"ada": User(roles=("r",))},
@@ -164,3 +167,44 @@ def test_answers_that_queues_are_to_get_later_are_bounded() -> None:
     last = ask(client, requests, address_of(replies))
     world.settle()
     assert client.outcome(last) == ACCEPTED
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "settled"])
+@pytest.mark.parametrize("ends", ["commits", "rolls back"])
+def test_nothing_is_done_in_a_transaction_which_cannot_be_committed_then(settled: bool, ends: str) -> None:
+    world, client = posted("q", durable(1))
+    replies, controller = replies_to(client), Controller(client)
+    requests, sender = client.sender("$management", "requests"), client.sender("other", "to other")
+    world.settle()
+    txn_id = controller.declare()
+    controller.post(sender, txn_id, durable(2))
+    purge = Message(
+        None,
+        reply_to=address_of(replies),
+        application_properties={"operation": "PURGE", "type": "acquit:queue", "name": "q"},
+    )
+    (sent,) = controller.post(requests, txn_id, purge, settled=settled)
+    world.settle()
+    assert settled or refusal(client, sent) == "amqp:not-implemented"
+    if ends == "commits":
+        error = controller.commit(txn_id)
+        assert error is not None
+        assert str(error.condition) == "amqp:transaction:rollback"
+        assert "$management" in str(error.description)
+    else:
+        controller.roll_back(txn_id)
+    assert (live_of(world, "q"), live_of(world, "other")) == (1, 0)
+    assert replies not in client.received
+    ask(client, requests, address_of(replies), "PURGE")
+    world.settle()
+    assert live_of(world, "q") == 0, "outside a transaction it is performed as ever"
+
+
+def test_a_request_in_a_transaction_that_there_is_not_is_refused_alike() -> None:
+    world, client = posted("q", durable(1))
+    replies, controller = replies_to(client), Controller(client)
+    requests = client.sender("$management", "requests")
+    world.settle()
+    (sent,) = controller.post(requests, b"none", durable(None, reply_to=address_of(replies)))
+    world.settle()
+    assert refusal(client, sent) == "amqp:not-implemented"
