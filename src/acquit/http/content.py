@@ -17,6 +17,8 @@ from acquit.protocol.types import Array, Described
 
 SHOWN_BYTES_MAX: Final = 64 * 1024
 """Bytes of a body, or of another section, that are shown; of octets that are no text, a sixteenth of them."""
+NESTED_MAX: Final = 100
+"""Lists and objects in one another, in a body that is shown as JSON; a deeper one is shown as text."""
 _TOO_MUCH: Final = f"too much to be shown: more than {SHOWN_BYTES_MAX} bytes"
 
 
@@ -105,8 +107,18 @@ def _data(octets: bytes) -> Json:
             json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError):
             return text
-        return found
+        return text if _is_deep(found) else found
     return _cut(text)
+
+
+def _is_deep(value: Json) -> bool:
+    """Return whether it is nested deeper than `NESTED_MAX`: who writes it as JSON may find less of the stack left than
+    there is here."""
+    level: list[Json] = [value]
+    for _ in range(NESTED_MAX + 1):
+        within = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, list | dict)]
+        level = [item for items in within for item in items]
+    return bool(level)
 
 
 def _cut(text: str) -> str:
@@ -127,4 +139,4 @@ def _octets(octets: bytes) -> str:
     return "\n".join(lines)
 
 
-__all__ = ["SHOWN_BYTES_MAX", "content_of"]
+__all__ = ["NESTED_MAX", "SHOWN_BYTES_MAX", "content_of"]

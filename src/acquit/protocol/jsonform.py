@@ -20,13 +20,16 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from acquit.errors import ConfigurationError
 from acquit.protocol.types import Array, Decimal32, Decimal64, Decimal128, Described, Timestamp
 
 _UNWRITABLE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+NESTED_MAX: Final = 64
+"""Lists, maps and described values in one another, at most: twice what an AMQP value may have here."""
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -66,43 +69,55 @@ def to_json(value: object) -> Json:
 
 
 def from_json(value: Json) -> object:
-    """The AMQP value of its JSON form. Raises ConfigurationError for a typed object that is not what it says."""
-    match value:
-        case dict():
-            if len(value) == 1:
-                (name, inner), *_ = value.items()
-                reader = _READERS.get(name)
-                if reader is not None:
-                    try:
-                        return reader(inner)
-                    except (ValueError, TypeError, KeyError, binascii.Error) as error:
-                        raise ConfigurationError(f'{{"{name}": ...}} does not hold a {name}: {error}') from error
-            return {key: from_json(item) for key, item in value.items()}
-        case list():
-            return [from_json(item) for item in value]
-        case _:
-            return value
+    """The AMQP value of its JSON form. Raises ConfigurationError for a typed object that is not what it says, and for
+    what is nested deeper than `NESTED_MAX`."""
+    return _read(value, NESTED_MAX)
+
+
+def _read(value: Json, depth_left: int) -> object:
+    if not isinstance(value, dict | list):
+        return value
+    if not depth_left:
+        raise ConfigurationError(f"the JSON is nested too deeply: more than {NESTED_MAX} values in one another")
+    if isinstance(value, list):
+        return [_read(item, depth_left - 1) for item in value]
+    if len(value) == 1:
+        (name, inner), *_ = value.items()
+        reader = _READERS.get(name)
+        if reader is not None:
+            try:
+                return reader(inner, depth_left - 1)
+            except ConfigurationError:
+                raise  # of a value in it
+            except (ValueError, TypeError, KeyError, binascii.Error) as error:
+                raise ConfigurationError(f'{{"{name}": ...}} does not hold a {name}: {error}') from error
+    return {key: _read(item, depth_left - 1) for key, item in value.items()}
+
+
+def _found(value: Json) -> str:
+    """Return what was found in place of what was expected, for an error: of lists and objects no more than that."""
+    return type(value).__name__ if isinstance(value, dict | list) else f"{value!r:.60}"
 
 
 def _text(value: Json) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a string, found {value!r}")
+        raise TypeError(f"expected a string, found {_found(value)}")
     return value
 
 
 def _items(value: Json) -> list[Json]:
     if not isinstance(value, list):
-        raise TypeError(f"expected a list, found {value!r}")
+        raise TypeError(f"expected a list, found {_found(value)}")
     return value
 
 
-def _timestamp(value: Json) -> Timestamp:
+def _timestamp(value: Json, _: int) -> Timestamp:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"expected milliseconds since 1970 as an integer, found {value!r}")
+        raise TypeError(f"expected milliseconds since 1970 as an integer, found {_found(value)}")
     return Timestamp(value)
 
 
-def _decimal(value: Json) -> bytes:
+def _decimal(value: Json, _: int) -> bytes:
     bits = bytes.fromhex(_text(value))
     widths: dict[int, Callable[[bytes], bytes]] = {4: Decimal32, 8: Decimal64, 16: Decimal128}
     if len(bits) not in widths:
@@ -110,28 +125,29 @@ def _decimal(value: Json) -> bytes:
     return widths[len(bits)](bits)
 
 
-def _double(value: Json) -> float:
+def _double(value: Json, _: int) -> float:
     numbers = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
     return numbers[_text(value)]
 
 
-def _map(value: Json) -> dict[object, object]:
+def _map(value: Json, depth_left: int) -> dict[object, object]:
     pairs = [_items(pair) for pair in _items(value)]
-    return {from_json(key): from_json(item) for key, item in pairs}
+    return {_read(key, depth_left): _read(item, depth_left) for key, item in pairs}
 
 
-def _described(value: Json) -> Described:
+def _described(value: Json, depth_left: int) -> Described:
     descriptor, inner = _items(value)
-    # What from_json gives is made of AMQP's types; the checker cannot know.
-    return Described(from_json(descriptor), from_json(inner))  # type: ignore[arg-type]
+    # What is read is made of AMQP's types; the checker cannot know.
+    return Described(_read(descriptor, depth_left), _read(inner, depth_left))  # type: ignore[arg-type]
 
 
-_READERS: dict[str, Callable[[Json], object]] = {
-    "base64": lambda value: base64.b64decode(_text(value), validate=True),
-    "uuid": lambda value: UUID(_text(value)),
+_READERS: dict[str, Callable[[Json, int], object]] = {
+    "base64": lambda value, _: base64.b64decode(_text(value), validate=True),
+    "uuid": lambda value, _: UUID(_text(value)),
     "timestamp_ms": _timestamp,
     "decimal": _decimal,
     "double": _double,
     "map": _map,
     "described": _described,
 }
+"""Readers of typed objects: of what is in them, and how deep it may be."""

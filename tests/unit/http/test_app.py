@@ -35,7 +35,7 @@ def broker() -> Iterator[acquit.Broker]:
         yield running
 
 
-def post(broker: acquit.Broker, queue: str, *bodies: str) -> None:
+def post(broker: acquit.Broker, queue: str, *bodies: str | bytes) -> None:
     with acquit.connect(broker.url) as connection:
         sender = connection.session().sender(queue)
         for body in bodies:
@@ -206,6 +206,28 @@ def test_audit_lines_say_where_a_request_came_from(tmp_path: Path) -> None:
         ("CREATE acquit:queue", "eve", "mine.one", "127.0.0.1:"),
         ("CREATE acquit:queue", "eve", "other", "127.0.0.1:"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"), [("[", "]"), ('{"a":', "}"), ('{"map":[[1,', "]]}"), ('{"described":[1,', "]}")]
+)
+def test_a_body_is_nested_as_deep_as_amqp_has_it(broker: acquit.Broker, head: str, tail: str) -> None:
+    ask(broker.http_url, f"{API}/queues/deep", "PUT", {})
+    for depth in (10, 31, 33, 60, 70, 100, 300, 450, 500, 700, 900, 980, 1_000, 5_000):
+        body = f'{{"body":{head * depth}1{tail * depth}}}'.encode()
+        answer = ask(broker.http_url, f"{API}/queues/deep/messages", "POST", body)
+        assert answer.status == (200 if depth < 32 else 400), depth
+        assert depth < 32 or answer.detail
+
+
+def test_a_body_that_is_deep_json_is_shown(broker: acquit.Broker) -> None:
+    """At each depth, as there is one at which the stack sufficed to look at it, and not to write it."""
+    depths = (*range(50, 900, 50), *range(900, 1_000))
+    post(broker, "deep-text", *(b"[" * depth + b"]" * depth for depth in depths))
+    rows = ask(broker.http_url, f"{API}/queues/deep-text/messages?state=all&limit=1000").json["items"]
+    assert len(rows) == len(depths)
+    for row in rows:
+        assert ask(broker.http_url, f"{API}/queues/deep-text/message?sequence={row['sequence']}").status == 200
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from acquit.http.content import SHOWN_BYTES_MAX, content_of
+from acquit.http.content import NESTED_MAX, SHOWN_BYTES_MAX, content_of
 from acquit.protocol.jsonform import Json
 from acquit.protocol.message import AmqpSequence, AmqpValue, Body, Message
 from acquit.protocol.types import Array, Described
@@ -79,6 +79,15 @@ def test_what_only_looks_like_json_is_text(text: str) -> None:
     """Python reads it, but what it makes of it cannot be written as JSON."""
     for body in (text.encode(), text):
         assert content_of(Message(body).encode())["body"] == text
+
+
+@pytest.mark.parametrize(("head", "tail"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize("depth", [NESTED_MAX, NESTED_MAX + 1, 900])
+def test_what_is_nested_too_deeply_to_be_shown_as_json_is_text(head: str, tail: str, depth: int) -> None:
+    text = head * depth + "1" + tail * depth
+    shown = content_of(Message(text.encode()).encode())["body"]
+    assert isinstance(shown, str) == (depth > NESTED_MAX)
+    assert shown == text or depth == NESTED_MAX
 
 
 def test_of_a_large_json_the_beginning_is_shown_as_text() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.errors import ConfigurationError
-from acquit.protocol.jsonform import from_json, to_json
+from acquit.protocol.jsonform import NESTED_MAX, from_json, to_json
 from acquit.protocol.types import Array, Decimal32, Decimal64, Described, Float, Symbol, Timestamp, UByte, UInt
 
 scalars = (
@@ -94,3 +94,30 @@ def test_a_typed_object_that_is_not_what_it_says_is_refused(form: dict[str, obje
 def test_something_that_is_no_amqp_value() -> None:
     with pytest.raises(TypeError, match="object"):
         to_json(object())
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        ("[", "]"),
+        ('{"a": ', "}"),
+        ('{"map": [[1, ', "]]}"),
+        ('{"described": ["d", ', "]}"),
+        ('{"described": [', ', "v"]}'),
+    ],
+)
+def test_what_is_nested_too_deeply_is_refused(head: str, tail: str) -> None:
+    from_json(json.loads(head * NESTED_MAX + "1" + tail * NESTED_MAX))
+    for depth in (NESTED_MAX + 1, 300):
+        with pytest.raises(ConfigurationError, match="nested too deeply") as caught:
+            from_json(json.loads(head * depth + "1" + tail * depth))
+        assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize("name", ["base64", "uuid", "timestamp_ms", "decimal", "double", "map", "described"])
+@pytest.mark.parametrize(("head", "tail"), [("[", "]"), ('{"a": ', "}")])
+def test_what_no_typed_object_holds_is_not_repeated_in_the_error(name: str, head: str, tail: str) -> None:
+    deep = json.loads(f'{{"{name}": {head * 800}1{tail * 800}}}')
+    with pytest.raises(ConfigurationError, match=f"does not hold a {name}: ") as caught:
+        from_json(deep)
+    assert len(str(caught.value)) < 200
