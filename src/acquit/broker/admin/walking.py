@@ -89,7 +89,7 @@ class Walk:
             self._messages = remembered(self._source)
         if not self._step:
             self._step = self._take(self._messages)
-        if self._left == 0 or (self._ended and not self._step):
+        if self._is_done():
             return self._end("")
         if self._reads_bodies:
             self._unread = {message for message in self._step if message.body is None and message.state in WAITING}
@@ -106,7 +106,12 @@ class Walk:
         except StoreFull:
             return self._end("the broker's disk is full")
         self._life.wake(self._source)
-        return False
+        # A queue that is not needed when it is empty goes before the next turn, and that cuts nothing off.
+        return self._is_done() and self._end("")
+
+    def _is_done(self) -> bool:
+        """True if there is nothing left to do."""
+        return self._left == 0 or (self._ended and not self._step) or not self._source.live
 
     def _take(self, messages: Iterator[Message]) -> deque[Message]:
         taken: deque[Message] = deque()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -189,6 +190,29 @@ def test_a_queue_that_goes_ends_the_move() -> None:
     world.check_journal()
 
 
+@pytest.mark.parametrize("choice", [{}, {"messages_max": 300}, {"selector": "TRUE"}], ids=["all", "the most", "chosen"])
+@pytest.mark.parametrize("count", [1, ACTED_ON, ACTED_ON + 1, STEP, STEP + 1, 300])
+def test_a_queue_that_its_last_message_leaves_may_go(count: int, choice: dict[str, Any]) -> None:
+    options = BrokerOptions(address=(AddressRule("a", {"auto_delete": True}),))
+    world, client = posted("a", *[durable(number) for number in range(count)], options=options)
+    client.close()
+    world.settle()
+    assert move(world, "a", "b", **choice) == count
+    assert live_of(world, "b") == count
+    assert "a" not in world.core.queues.by_name
+    world.check_journal()
+
+
+@pytest.mark.parametrize("gone", ["a", "b"])
+def test_a_queue_that_goes_when_the_last_message_was_moved_cuts_nothing_off(gone: str) -> None:
+    world, _ = posted("a", *[durable(number) for number in range(ACTED_ON + 1)])
+    world.client().sender("b", "makes it")
+    later = world.core.administration.move("a", "b", None, messages_max=ACTED_ON, selector=None)
+    world.core.administration.delete(gone, None)
+    world.settle()
+    assert result(later) == ACTED_ON
+
+
 def test_no_target_where_none_is_made() -> None:
     world = World(BrokerOptions(address=(AddressRule("no.#", {"create": False}),)))
     client = world.client()
@@ -256,7 +280,7 @@ def test_a_walk_by_sequence_passes_the_others_in_portions(monkeypatch: pytest.Mo
     turns = 0
     while world.core.administration.run():
         turns += 1
-    assert turns == 3
+    assert turns == 2, "it began with the first portion, and the fourth was the last"
     world.settle()
     assert result(purged) == 1
 

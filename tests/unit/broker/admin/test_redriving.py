@@ -212,6 +212,14 @@ def test_a_queue_that_is_deleted_ends_it() -> None:
     assert "deleted meanwhile" in str(results[0])
 
 
+@pytest.mark.parametrize("count", [1, 64, 65, 256, 300])
+def test_a_queue_that_its_last_letter_leaves_may_go(count: int) -> None:
+    world = dead("a", each=count, options=BrokerOptions(address=(AddressRule("DLQ", {"auto_delete": True}),)))
+    assert redrive(world).by_origin == {"a": count}
+    assert live_of(world, "a") == count
+    assert "DLQ" not in world.core.queues.by_name
+
+
 @pytest.mark.promise("durable")
 def test_a_crash_at_any_step_leaves_each_letter_in_one_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walking, "STEP", 2)
