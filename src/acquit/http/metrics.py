@@ -4,7 +4,8 @@ The registry is made for each answer, from plain data: nothing is counted here t
 The number of series is bounded: beyond `queues_max` queues, the rest is summed up as ``queue="_other"``, by the broker,
 which makes no rows of it. An answer is good for a second, so that who asks more often costs the broker nothing more. A
 broker whose loop does not answer, or that stops, cannot be asked: then there are the figures of its health and its
-process alone.
+process alone. Figures of the broker as a whole, and those of its process, are for who may browse or manage all
+addresses; others are told a few.
 """
 
 from __future__ import annotations
@@ -110,17 +111,17 @@ class Metrics:
         return await asyncio.shield(self._found[user][1])
 
     async def _render(self, user: str | None, peer: str) -> bytes:
-        reason = await self._health.reason()
+        reason, rights = await self._health.reason(), self._bridge.server.keys.permissions.of(user)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Found(_ready(reason)))
         if reason in SILENT:
-            check_browse_any(self._bridge.server.keys.permissions.of(user))
+            check_browse_any(rights)
         else:
             wanted = operation("READ", METRICS)
             found = await self._bridge.manage(wanted, user, None, {"limit": self._queues_max}, peer)
             assert isinstance(found, dict)
             registry.register(_Found(families(found, self._bridge)))
-        return generate_latest(registry) + generate_latest(self._process)
+        return generate_latest(registry) + (generate_latest(self._process) if rights.sees_broker else b"")
 
 
 def _is_good(at: float, task: asyncio.Task[bytes], now: float) -> bool:
@@ -225,9 +226,14 @@ def _ready(reason: str | None) -> Iterator[Metric]:
 
 
 def _whole(found: Mapping[Any, Any], bridge: Bridge) -> Iterator[Metric]:
-    """Yield the figures of the broker as a whole."""
-    connections = found["connections"]
-    yield InfoMetricFamily("acquit", "The broker.", {"version": version(), "broker_id": found["broker_id"]})
+    """Yield the figures of the broker as a whole, as far as they were told."""
+    connections = found.get("connections")
+    told_version = {} if connections is None else {"version": version()}
+    yield InfoMetricFamily("acquit", "The broker.", {**told_version, "broker_id": found["broker_id"]})
+    yield _gauge("acquit_accepting", "1 while postings are taken, 0 while the disk is full.", int(found["accepting"]))
+    yield _gauge("acquit_warnings", "Things that somebody should see to.", found["warnings"])
+    if connections is None:
+        return
     refused = CounterMetricFamily(
         "acquit_refused",
         "Links, messages, connections and logins that were refused, by the condition.",
@@ -265,8 +271,6 @@ def _whole(found: Mapping[Any, Any], bridge: Bridge) -> Iterator[Metric]:
         ("journal_pending_bytes", "Bytes that wait to be written.", found["journal_pending_bytes"]),
         ("disk_free_bytes", "Bytes that the disk of the data folder has left.", bridge.server.disk_free_bytes()),
         ("disk_bytes", "Size of that disk.", bridge.server.disk_bytes()),
-        ("accepting", "1 while postings are taken, 0 while the disk is full.", int(found["accepting"])),
-        ("warnings", "Things that somebody should see to.", found["warnings"]),
     ):
         yield _gauge(f"acquit_{name}", text, value)
     yield CounterMetricFamily("acquit_journal_written_bytes", "Bytes written to the journal.", found["journal_bytes"])

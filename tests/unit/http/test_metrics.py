@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -150,6 +151,31 @@ def test_connections_and_logins_that_are_refused_are_counted() -> None:
     assert of(samples, "acquit_refused_total", what="login", condition="amqp:unauthorized-access") == 2
     assert of(samples, "acquit_refused_total", what="connection", condition="amqp:resource-limit-exceeded") == 1
     assert of(samples, "acquit_connections_limit") == 1
+
+
+def test_who_may_not_look_everywhere_sees_little_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = {"few": Role(browse=("mine.#",)), "all": Role(manage=("#",), send=("#",), create=("#",))}
+    users = {name: User(password="p", roles=(name,)) for name in roles}
+    options = BrokerOptions(security=Security(users=users, roles=roles)).with_small_journal()
+    with acquit.Broker(http_port=0, config=options) as broker:
+        with acquit.connect(broker.url, username="all", password="p") as connection:
+            for name in ("mine.a", "secret"):
+                connection.session().sender(name).send("x")
+        few, everything = (scrape(broker, basic(name, "p"))[1] for name in ("few", "all"))
+        monkeypatch.setattr(Health, "reason", AsyncMock(return_value="stopping"))
+        monkeypatch.setattr("acquit.http.metrics.GOOD_S", 0.0)
+        silent_few, silent = ({name for name, _ in scrape(broker, basic(user, "p"))[1]} for user in ("few", "all"))
+    of_queues = {key for key in few if key[0].startswith("acquit_queue_")}
+    assert {dict(labels)["queue"] for _, labels in of_queues} == {"mine.a"}
+    ready = {"acquit_ready", "acquit_not_ready"}
+    of_all = {name for name, _ in few.keys() - of_queues}
+    assert of_all == ready | {"acquit_queues", "acquit_info", "acquit_accepting", "acquit_warnings"}
+    assert [dict(labels).keys() for name, labels in few if name == "acquit_info"] == [{"broker_id"}]
+    assert of(few, "acquit_queues") == 1
+    assert {"acquit_connections", "acquit_disk_bytes", "process_resident_memory_bytes"} < {
+        name for name, _ in everything
+    }
+    assert (silent_few, "process_resident_memory_bytes" in silent) == (ready, True)
 
 
 def test_the_oldest_message_and_the_oldest_delivery_have_ages() -> None:

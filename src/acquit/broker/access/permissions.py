@@ -71,6 +71,11 @@ class Rights:
         """True if there are addresses at which the user has the permission."""
         return self._patterns is None or bool(self._patterns.get(permission))
 
+    @property
+    def sees_broker(self) -> bool:
+        """True if the user may see the figures of the broker as a whole: who may browse or manage all addresses."""
+        return self.everywhere("browse") or self.everywhere("manage")
+
     def refusal(self, permission: str, address: str) -> str | None:
         """Return the reason why the user may not, for the peer; None if it may."""
         if self.may(permission, address):

@@ -23,21 +23,16 @@ NUMBER_DIGITS_MAX: Final = 20
 """Digits of a number in the name of a request."""
 CLOSED: Final = "closed by an administrator"
 """Reason that is told where the request gives none."""
-_PLAIN: Final = ("broker_id", "last_sequence", "accepting", "warnings")
-"""Attributes of the broker that everybody may see."""
 
 
 def read_broker(request: ManagementRequest) -> Later[Value]:
     """Return the broker in figures. Who may not browse or manage all addresses sees a few of them."""
-    rights = request.rights
-    everything = rights.everywhere("browse") or rights.everywhere("manage")
 
     def encode(overview: Overview) -> Value:
         figures: dict[Value, Value] = {}
         for name, value in asdict(overview).items():
-            if everything or name in _PLAIN:
-                figures[name] = list(value) if isinstance(value, tuple) else value
-        return figures
+            figures[name] = list(value) if isinstance(value, tuple) else value
+        return request.of_broker(figures)
 
     return request.broker.figures.overview().then(encode)
 

@@ -27,6 +27,9 @@ class Deleted:
 ROWS_MAX: Final = 1_000
 """Rows of one page of a table."""
 
+PLAIN: Final = ("broker_id", "last_sequence", "accepting", "warnings")
+"""Figures of the broker as a whole that everybody may see who may ask for them."""
+
 K = TypeVar("K", int, str)
 
 
@@ -118,6 +121,12 @@ class ManagementRequest:
             raise RequestFailure(400, f"the body must be a map of some of: {', '.join(known)}")
         return {str(key): value for key, value in self.body.items()}
 
+    def of_broker(self, figures: dict[Value, Value]) -> dict[Value, Value]:
+        """Return those figures of the broker as a whole that the user may see."""
+        if self.rights.sees_broker:
+            return figures
+        return {name: value for name, value in figures.items() if name in PLAIN}
+
     def may_see(self, address: str) -> bool:
         """Return whether the user may browse or manage an address."""
         return self.rights.may("browse", address) or self.rights.may("manage", address)
@@ -128,4 +137,4 @@ def is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
 
 
-__all__ = ["ROWS_MAX", "Deleted", "ManagementRequest", "TablePage", "is_number"]
+__all__ = ["PLAIN", "ROWS_MAX", "Deleted", "ManagementRequest", "TablePage", "is_number"]

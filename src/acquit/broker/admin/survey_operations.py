@@ -66,7 +66,8 @@ def list_queues(request: ManagementRequest) -> Later[Value]:
 
 
 def read_metrics(request: ManagementRequest) -> Later[Value]:
-    """Return figures for monitoring, of the broker and of the queues that the user may see."""
+    """Return figures for monitoring: of the queues that the user may see, and of the broker, but few of these to who
+    may not browse or manage all addresses."""
     limit = request.options({"limit": int}).get("limit", ROWS_MAX)
     if not is_number(limit) or limit > MEASURED_MAX:
         raise RequestFailure(400, f"limit must be a number of queues, up to {MEASURED_MAX}")
@@ -77,12 +78,11 @@ def read_metrics(request: ManagementRequest) -> Later[Value]:
     def encode(found: Measures) -> Value:
         names, totals = list[Value](MEASURED), request.broker.figures.totals()
         return {
-            **totals,
+            **request.of_broker({**totals, "connections": found.connections}),
             "attributeNames": ["name", "is_topic", "oldest_age_ms", *names],
             "results": list[Value](map(row, found.rows)),
             "other": None if found.other is None else row(found.other),
             "queues": found.queues,
-            "connections": found.connections,
         }
 
     return request.broker.surveys.measure(limit, request.may_see).then(encode)

@@ -114,6 +114,10 @@ def test_who_may_see_few_queues_is_told_of_these_alone(world: World) -> None:
     measured = listed(world, {"limit": 3}, allowed=few, kind="metrics")
     assert measured["queues"] == page["total"]
     assert all(name.endswith(".b") for name, *_ in measured["results"])
+    told = {"attributeNames", "results", "other", "queues"}
+    assert measured.keys() == told | {"broker_id", "accepting", "warnings"}
+    for everything in (rights(browse=("#",)), rights(manage=("#",))):
+        assert listed(world, {}, allowed=everything, kind="metrics").keys() > measured.keys() | {"connections"}
     nobody = rights(send=("#",))
     for verb, kind in (("QUERY", "queue"), ("READ", "metrics")):
         assert refused(world, verb, kind, body={"limit": 1}, allowed=nobody)[0] == 403
@@ -169,7 +173,7 @@ def test_a_turn_looks_at_a_few(world: World, kind: str, body: dict[str, object])
     looked: list[str] = []
 
     class Watched:
-        who, unlimited = "ada", False
+        who, unlimited, sees_broker = "ada", False, True
 
         def may(self, permission: str, address: str) -> bool:
             looked.append(address)
