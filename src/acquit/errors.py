@@ -299,9 +299,10 @@ class TransactionRolledBack(TransactionFailed):
     """Rolled back: nothing of the transaction has happened, or will. Messages sent in it are gone, messages received in
     it come again.
 
-    Raised by `commit`, it tells of the end: the next transaction has begun. Raised by a `send` or `receive`, it tells
-    of a transaction that cannot be committed any more, in which they all raise it until that is ended: call `rollback`,
-    as the end of a `Session.transaction` block does.
+    Raised by `commit`, it tells of the end: the next transaction has begun. `__cause__` is then the error of an earlier
+    commit that nobody waited for, if that is why. Raised by a `send` or `receive`, it tells of a transaction that
+    cannot be committed any more, in which they all raise it until that is ended: call `rollback`, as the end of a
+    `Session.transaction` block does.
     """
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import acquit
-from acquit import AckMode, TransactionInDoubt, TransactionRolledBack
+from acquit import AckMode, TransactionInDoubt, TransactionRolledBack, aio
 from acquit.protocol.definitions import Coordinator, Declared, Role, TransactionalState
 from acquit.testing import PassedFrame, Proxy
 from tests.support.outages import (
@@ -248,6 +249,36 @@ def test_a_commit_is_in_doubt_where_the_outage_is_longer_than_its_time(
         sender.send("b", timeout=LONG)
         session.commit(LONG)
     assert bodies(broker, address) == ["a", "b"]
+
+
+@pytest.mark.promise("no-lies")
+def test_work_after_a_cancelled_commit_that_was_lost_is_done_once(broker: acquit.Broker, address: str) -> None:
+    """The loop of docs/reconnecting.md hears of the earlier commit, and repeats its own work."""
+    story = Story()
+
+    async def main() -> int:
+        async with aio.connect(proxy.url, options=fast(), on_event=story) as connection:
+            session = await connection.session(AckMode.TRANSACTED)
+            sender = await session.sender(address)
+            await sender.send("first", timeout=LONG)
+            rule = proxy.before("discharge", by="client").cut()
+            commit = asyncio.create_task(session.commit(LONG))
+            await asyncio.sleep(0)
+            commit.cancel()
+            await asyncio.to_thread(rule.wait, LONG)
+            await asyncio.to_thread(story.wait_for, RESTORED)
+            for attempt in range(1, 10):
+                try:
+                    async with session.transaction():
+                        await sender.send("second", timeout=LONG)
+                except TransactionRolledBack:
+                    continue
+                return attempt
+        raise AssertionError
+
+    with Proxy(broker.url) as proxy:
+        assert asyncio.run(main()) == 2
+    assert bodies(broker, address) == ["second"]
 
 
 # -- received in a transaction -----------------------------------------------------------------------------------------

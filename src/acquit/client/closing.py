@@ -12,7 +12,7 @@ from acquit.client.receipts import Promise, SendPromise
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
-from acquit.client.transacting import SessionTransactions, Transaction
+from acquit.client.transacting import BY_US, SessionTransactions, Transaction
 from acquit.client.waiting import Deadline, wait
 from acquit.errors import AcquitError, DeliveryInDoubt, LocalProtocolError, NotSent
 
@@ -48,7 +48,9 @@ def _still_open(left: list[SendPromise], count: int, timeout_s: float | None) ->
 async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float, *, commit: bool) -> None:
     """End the session's transaction. Raises what `commit` raises; a rollback raises nothing.
 
-    The end goes on by itself if the wait for it is cancelled. Who asks for the next end hears of that one first.
+    The end goes on by itself if the wait for it is cancelled. The next commit tells what became of a commit before it
+    that nobody waited for: where that was not committed, neither is this one, so that of every transaction its own
+    commit, or the next, has told the truth. Of a rollback there is nothing to tell.
     """
     transactions = session.transactions
     if transactions is None:
@@ -56,18 +58,28 @@ async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float
         raise LocalProtocolError(f"{verb} is for sessions in mode TRANSACTED, this one is in {session.mode.name.name}")
     deadline = Deadline(timeout_s)
     driver.act()
+    earlier: AcquitError | None = None
     while (before := transactions.unheard) is not None:
         if not commit:
             transactions.turn(before)
-        await _ended(driver, transactions, before, deadline, timeout_s)
-        if commit and (error := before.error()) is not None:
-            raise error
+        try:
+            await _ended(driver, transactions, before, deadline, timeout_s)
+        except asyncio.CancelledError:
+            if not commit:
+                transactions.current.roll_back(BY_US)  # and not a part of the next commit
+            raise
+        if before.wanted and earlier is None:
+            earlier = before.error()
+    if earlier is not None:
+        if transactions.untouched:
+            raise earlier
+        transactions.current.roll_back(f"the transaction was rolled back, for the commit before it failed: {earlier}")
     if commit and transactions.current.fate is None:
         session.check()
     ending = transactions.end(commit=commit)
     await _ended(driver, transactions, ending, deadline, timeout_s)
     if commit and (error := ending.error()) is not None:
-        raise error
+        raise error from earlier
 
 
 async def _ended(

@@ -75,7 +75,8 @@ from acquit.protocol.sections import VALUE_HEAD
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:declared:list")
 """Outcomes that a control link understands: *rejected* is how a commit is refused without an end of the link (4.3)."""
 
-_BY_US: Final = "the transaction was rolled back by us"
+BY_US: Final = "the transaction was rolled back by us"
+"""Reason of a rollback that was asked for."""
 
 
 class Transaction(Promise):
@@ -98,6 +99,7 @@ class Transaction(Promise):
         "stage",
         "txn_id",
         "waiting",
+        "wanted",
     )
 
     def __init__(self, in_doubt: type[TransactionFailed] = TransactionInDoubt) -> None:
@@ -116,6 +118,8 @@ class Transaction(Promise):
         """Outcome that a rollback gives what was received."""
         self.heard = False
         """True if somebody has been told how the transaction ended."""
+        self.wanted = False
+        """True if its commit was asked for, and no rollback after that: it is told where it was not committed."""
         self.sends: set[SendPromise] = set()
         """Sends whose outcome is awaited, while the transaction is ending."""
         self.failed: list[SendPromise] = []
@@ -274,24 +278,31 @@ class SessionTransactions:
         """The error of what would be done in the current transaction; None while that can be committed (user side)."""
         return self.current.error() if self.session.failure is None else None
 
+    @property
+    def untouched(self) -> bool:
+        """True if nothing was done in the current transaction."""
+        return self.current.stage is Stage.FRESH and not (self.current.failed or self._work)
+
     def end(self, *, commit: bool) -> Transaction:
         """End the current transaction. None may be ending."""
         session = self.session
         ending, self.current = self.current, Transaction(self._in_doubt)
         self.ending = self._last = ending
+        ending.wanted = commit
         ending.claimed += [message for message in list(session.handed_out.values()) if session.claim(message)]
         for message in ending.claimed:
             message.outcome = ACCEPTED if commit else FAILED
         ending.sends = {promise for sender in self._senders for promise in sender.unfinished()}
         if not commit:
-            ending.roll_back(_BY_US)
+            ending.roll_back(BY_US)
         self.advance()
         return ending
 
     def turn(self, ending: Transaction) -> None:
         """Roll back, if that is still possible, what somebody wanted to commit."""
+        ending.wanted = False
         if not ending.discharging:
-            ending.roll_back(_BY_US)
+            ending.roll_back(BY_US)
             self.advance()
 
     def give_up(self, ending: Transaction, within: str) -> None:
@@ -502,8 +513,13 @@ class SessionTransactions:
             return
         if not session.engine.writable:  # interrupted, or ending
             return
-        if session.handed_out or current.waiting or any(sender.queue for sender in self._senders):
+        if self._work:
             self._declare(current)
+
+    @property
+    def _work(self) -> bool:
+        """True if something was done of which the coordinator has to hear."""
+        return bool(self.session.handed_out or self.current.waiting or any(sender.queue for sender in self._senders))
 
     def _declare(self, transaction: Transaction) -> None:
         transaction.apply(TransactionEvent.DECLARE)
@@ -767,4 +783,4 @@ def _error_of(state: DeliveryState | None) -> tuple[str | None, str | None]:
     return (None, None) if error is None else (error.condition, error.description)
 
 
-__all__ = ["ControlLink", "SessionTransactions", "TransactedSender", "Transaction"]
+__all__ = ["BY_US", "ControlLink", "SessionTransactions", "TransactedSender", "Transaction"]

@@ -676,6 +676,77 @@ def test_a_commit_that_is_not_answered_in_time_is_in_doubt() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("work", [False, True])
+@pytest.mark.parametrize("earlier", ["committed", "rolled back", "in doubt", "a rollback"])
+def test_a_commit_tells_of_the_one_before_that_was_cancelled(earlier: str, work: bool) -> None:
+    """And is none where that failed: what its error says of the work since is true, and a loop repeats that once."""
+
+    async def main() -> None:
+        server = Server()
+        answers = {"rolled back": Rejected(Error("amqp:transaction:rollback")), "in doubt": None}
+        server.commits = lambda discharge: answers.get(earlier, ACCEPTED)
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            session = await connection.session("transacted")
+            sender = await session.sender("q")
+            await sender.send("first")
+            await cancelled(session.rollback() if earlier == "a rollback" else session.commit())
+            if work:
+                await sender.send("second", wait=False)
+            error = errors.TransactionInDoubt if earlier == "in doubt" else errors.TransactionRolledBack
+            if earlier in ("committed", "a rollback"):
+                await session.commit()
+            elif work:
+                with pytest.raises(errors.TransactionRolledBack, match="the commit before it failed") as raised:
+                    await session.commit(SOON)
+                assert type(raised.value.__cause__) is error
+            else:
+                with pytest.raises(error) as told:
+                    await session.commit(SOON)
+                assert told.value.txn_id == b"txn-1"
+            server.commits = lambda discharge: ACCEPTED
+            await sender.send("third")
+            await session.commit()
+        ends = [(request.txn_id, request.fail) for request in server.controlled if isinstance(request, Discharge)]
+        failed = earlier not in ("committed", "a rollback")
+        second = [(b"txn-2", failed)] if work else []
+        last = b"txn-3" if work else b"txn-2"
+        assert ends == [(b"txn-1", earlier == "a rollback"), *second, (last, False)]
+
+    run(main)
+
+
+def test_what_was_to_be_rolled_back_is_not_committed_where_that_is_cancelled() -> None:
+    """The rollback had to wait for a commit before it that nobody waited for."""
+
+    async def main() -> None:
+        server = Server()
+        server.commits = lambda discharge: None
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            session = await connection.session("transacted")
+            sender = await session.sender("q")
+            await sender.send("first")
+            await cancelled(session.commit())
+            await sender.send("second", wait=False)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(SOON):
+                    await session.rollback()
+            with pytest.raises(errors.TransactionRolledBack, match="by us"):
+                await session.commit(SOON)
+        ends = [(request.txn_id, request.fail) for request in server.controlled if isinstance(request, Discharge)]
+        assert ends == [(b"txn-1", False)], "the second was never begun at the peer"
+
+    run(main)
+
+
+async def cancelled(operation: Coroutine[Any, Any, object]) -> None:
+    """Cancel an operation that has been asked for and is not answered."""
+    task = asyncio.create_task(operation)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 def test_an_outcome_in_a_transaction_does_not_wait_for_the_commit() -> None:
     """Its receipt ends when it is written, also where that had to wait for the transaction to be declared."""
 

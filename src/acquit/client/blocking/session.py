@@ -211,8 +211,11 @@ class Session(Closing):
         Waits for the outcomes of all sends first. Raises TransactionRolledBack where nothing of it has happened: the
         peer refused, or the connection was lost before, or a send in it failed that nobody has heard of, or a message
         received in it was taken back. Raises TransactionInDoubt where no answer to the commit was heard before the
-        time-out (by default the connection's send_timeout_ms) or the loss of the connection. A commit that is cancelled
-        goes on; the next `commit` raises what became of it, and `rollback` stops it if it was not sent yet.
+        time-out (by default the connection's send_timeout_ms) or the loss of the connection.
+
+        A commit that is cancelled goes on, and `rollback` stops it if it was not sent yet. The next `commit` waits for
+        it. If it did not succeed, that one does not either: it raises TransactionRolledBack for what was done since,
+        and the error of the earlier one is its `__cause__`. Where nothing was done since, that error itself is raised.
         """
         self._loop.run(self._aio.commit(timeout))
 
