@@ -251,7 +251,7 @@ class ClientCore(CoreBase):
         """Close the connection; `closed` ends when the socket is gone."""
         self.closing = True
         if self.interrupted:
-            self.give_up(Failure(ConnectionClosed, f"the connection to {self.where} was closed by us"))
+            self.give_up(Failure(ConnectionClosed, f"the connection to {self.where} was closed by us", orderly=True))
         else:
             self.engine.close()
 

@@ -33,6 +33,8 @@ class Failure(NamedTuple):
     condition: str | None = None
     description: str | None = None
     remote: bool = False
+    orderly: bool = False
+    """True if we asked for this end: nobody failed."""
 
     def error(self) -> errors.EndpointError:
         """A fresh exception."""
@@ -42,16 +44,11 @@ class Failure(NamedTuple):
         """Return the same failure in other words."""
         return self._replace(message=message)
 
-    @property
-    def orderly(self) -> bool:
-        """We asked for this end: nobody failed."""
-        return not self.remote and self.condition is None
-
 
 def _failure(kind: type[errors.EndpointError], what: str, error: Error | None, remote: bool) -> Failure:
     who = "by the peer" if remote else "by us"
     if error is None:
-        return Failure(kind, f"{what} {who}", remote=remote)
+        return Failure(kind, f"{what} {who}", remote=remote, orderly=not remote)
     reason = error.condition if error.description is None else f"{error.description} ({error.condition})"
     return Failure(kind, f"{what} {who}: {reason}", error.condition, error.description, remote)
 

@@ -372,7 +372,7 @@ class ReceiverCore(ReceiverBase):
         """Close the link, or leave a durable subscription, which lives on; `detached` ends when that is done."""
         self.closing = True
         if self.failure is None and self.session.core.interrupted:
-            self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us"))
+            self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us", orderly=True))
         elif self.failure is None:
             subscription = self.spec.subscription
             self.link.detach(closed=subscription is None or not subscription.durable)

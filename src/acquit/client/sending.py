@@ -291,7 +291,7 @@ class SenderCore:
         """Close the link; `detached` ends when that is done. What is not sent by now never will be."""
         self.closing = True
         if self.failure is None and self.session.core.interrupted:
-            self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us"))
+            self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us", orderly=True))
         elif self.failure is None:
             self.link.detach()
         else:

@@ -206,7 +206,7 @@ class SessionCore(SessionCoreBase):
         """End it; `ended` ends when that is done."""
         self.closing = True
         if self.failure is None and self.core.interrupted:
-            self.on_ended(Failure(SessionEnded, "the session was closed by us"))
+            self.on_ended(Failure(SessionEnded, "the session was closed by us", orderly=True))
             self.core.forget_session(self)
         elif self.failure is None:
             self.engine.end()

@@ -588,6 +588,7 @@ def test_a_forked_child_is_told_at_once_and_says_nothing_to_the_peer() -> None:
     for check in (receiver.check, sender.check, session.check, rig.core.check, sent.value):
         with pytest.raises(errors.ConnectionLost, match="not yours"):
             check()
+    assert not receiver.closed_by_us  # or a loop over it would end as if all had been seen
     receipt = message.decide(ACCEPTED)  # ends at once: no loop will come for it
     assert (receipt.status, receipt.reason) == (ReceiptStatus.STALE, "not yours")
 

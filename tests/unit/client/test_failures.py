@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from acquit import errors
-from acquit.client.failures import connection_failure, link_failure, session_failure
+from acquit.client.failures import Failure, connection_failure, link_failure, session_failure
 from acquit.protocol import events as ev
 from acquit.protocol.definitions import Error
 from acquit.protocol.link import Link
@@ -52,6 +52,7 @@ def test_what_we_asked_for_is_orderly() -> None:
     assert session_failure(ev.SessionEnded(SESSION, None, False)).orderly
     assert connection_failure(ev.ConnectionEnded(None, lost=False, remote=False), "host:1").orderly
     assert not connection_failure(ev.ConnectionEnded(None, lost=True, remote=False), "host:1").orderly
+    assert not Failure(errors.ConnectionLost, "a failure of our own").orderly
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,7 @@ def test_a_filter_that_the_peer_does_not_apply_ends_the_link() -> None:
     assert asked_source(rig).filter == selector
     with pytest.raises(errors.LinkDetached, match="the peer does not apply the filter selector"):
         receiver.attached.check()
+    assert not receiver.closed_by_us  # also on a later connection, where a loop is over it
 
 
 # -- prefetch ----------------------------------------------------------------------------------------------------------
