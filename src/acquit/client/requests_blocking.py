@@ -74,7 +74,8 @@ class Requester(Closing):
     def close(self, timeout: float | None = None) -> None:
         """Detach both links. Requests that wait end in LinkDetached. The time-out defaults to the connection's
         close_timeout_ms."""
-        self._loop.run(self._aio.close(timeout))
+        if self._loop.gone is None:
+            self._loop.run(self._aio.close(timeout))
 
 
 Handler: TypeAlias = "Callable[[ReceivedMessage], Reply]"

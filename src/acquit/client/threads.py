@@ -2,7 +2,8 @@
 
 The loop thread starts with the first connection and serves all of them. It goes on reading, answering and sending
 heartbeats while user code computes. It is a daemon: a program that ends without closing its connections looks to the
-broker like one that crashed, which is what it did.
+broker like one that crashed, which is what it did. While the interpreter is finalized the thread stands still already,
+and nothing may wait for it: a finalizer that closes something closes nothing, and whoever wants more hears why.
 
 A forked child (a Spark worker, a multiprocessing pool) has none of its parent's threads. There the loop thread is made
 anew when it is needed, and the parent's connections are taken from the child: their sockets are replaced by the null
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -29,6 +31,7 @@ logger = logging.getLogger("acquit.client")
 T = TypeVar("T")
 
 FORKED: Final = "this connection was opened before the process was forked: connect again in the child"
+EXITING: Final = "the interpreter ends, and stops the thread that serves its connections"
 
 
 class LoopThread:
@@ -40,12 +43,23 @@ class LoopThread:
         self.forked = False
         """True if this is a child process, and the thread is the parent's."""
 
+    @property
+    def gone(self) -> str | None:
+        """The reason why the thread does nothing any more; None while it runs. To close what it serves is of no use
+        then."""
+        return FORKED if self.forked else _exiting()
+
+    def check(self) -> None:
+        """Raise ConnectionLost where the thread does nothing any more."""
+        if (gone := self.gone) is not None:
+            raise ConnectionLost(gone)
+
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine there and wait for its result. An interrupt of this thread cancels it. Raises
-        ConnectionLost in a forked child."""
-        if self.forked:
+        ConnectionLost in a forked child, and in a finalizer at the end of the interpreter."""
+        if self.gone is not None:
             coroutine.close()
-            raise ConnectionLost(FORKED)
+            self.check()
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -71,10 +85,17 @@ _loop_thread: LoopThread | None = None
 _drivers: Final[weakref.WeakSet[Driver]] = weakref.WeakSet()
 
 
+def _exiting() -> str | None:
+    return EXITING if sys.is_finalizing() else None
+
+
 def loop_thread() -> LoopThread:
-    """The loop thread of this process, started when it is first asked for."""
+    """The loop thread of this process, started when it is first asked for. Raises ConnectionLost where the interpreter
+    ends, and starts none."""
     global _loop_thread  # noqa: PLW0603 -- one for the process is the point
     if _loop_thread is None:
+        if (exiting := _exiting()) is not None:
+            raise ConnectionLost(exiting)
         with _starting:
             if _loop_thread is None:
                 _loop_thread = LoopThread()
@@ -131,11 +152,16 @@ class Gate:
         self._waiting = 0
 
     def wait(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until `ready`, looking again at each `open`. False at the time-out."""
+        """Wait until `ready`, looking again at each `open`. False at the time-out. Raises ConnectionLost where that
+        would be for ever, as the interpreter ends."""
+        if (exiting := _exiting()) is not None and not ready():
+            raise ConnectionLost(exiting)
         with self._condition:
             self._waiting += 1
             try:
-                return self._condition.wait_for(ready, timeout_s)
+                return self._condition.wait_for(
+                    ready, None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)
+                )
             finally:
                 self._waiting -= 1
 
@@ -215,10 +241,11 @@ def when_done(promise: P, callback: Callable[[P], object]) -> None:
 
 
 def wait(promise: Promise, timeout_s: float | None) -> bool:
-    """Wait in this thread for a promise of the loop thread. False when the time is over first."""
+    """Wait in this thread for a promise of the loop thread. False when the time is over first, or the interpreter
+    ends."""
     if promise.done:
         return True
-    if timeout_s is not None and timeout_s <= 0:
+    if (timeout_s is not None and timeout_s <= 0) or _exiting() is not None:
         return False
     ended = threading.Lock()
     ended.acquire()

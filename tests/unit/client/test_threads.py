@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -70,8 +72,9 @@ def test_a_child_makes_connections_of_its_own() -> None:
 
 def test_the_parent_s_connection_is_refused_in_the_child_and_lives_on_in_the_parent() -> None:
     with serving(Server()) as server, acquit.connect(server.url) as connection:
-        session = connection.session("individual")
+        session, transacted = connection.session("individual"), connection.session("transacted")
         sender, receiver = session.sender("p"), session.receiver("q")
+        requester = session.requester("p")
         server.offer("q", b"a", b"b")
         message = receiver.receive(LONG)
         assert message is not None
@@ -82,13 +85,18 @@ def test_the_parent_s_connection_is_refused_in_the_child_and_lives_on_in_the_par
                 lambda: session.sender("r"),
                 lambda: sender.send(b"x"),
                 receiver.receive,
+                lambda: next(receiver),
+                lambda: receiver.listen(print),
                 sender.flush,
                 receiver.drain,
+                transacted.commit,
             ):
                 with pytest.raises(errors.ConnectionLost, match="before the process was forked: connect again"):
                     use()
             assert message.accept().status is ReceiptStatus.STALE
-            for thing in (receiver, sender, session, connection):
+            with pytest.raises(ZeroDivisionError), transacted.transaction():
+                raise ZeroDivisionError  # which is what is heard of: the transaction is rolled back by itself
+            for thing in (receiver, sender, requester, session, connection):
                 thing.close()
 
         in_child(check)
@@ -179,6 +187,73 @@ def test_a_child_does_not_keep_the_parent_s_socket_open() -> None:
         os.close(writing)
         os.waitpid(child, 0)
         loop_thread().call(connection._aio._driver.pump.abort)
+
+
+# -- the end of the interpreter ----------------------------------------------------------------------------------------
+
+OPENED = """
+import sys
+from acquit import ConnectionLost, connect
+
+url = sys.argv[1]
+
+def opened():
+    with connect(url) as connection:
+        session, transacted = connection.session("individual"), connection.session("transacted")
+        receiver = session.receiver("q")
+        with session.requester("p") as requester, session.sender("p") as sender, transacted.transaction():
+            yield from uses(connection, session, receiver, sender, requester)
+
+def uses(connection, session, receiver, sender, requester):
+    try:
+        yield
+    finally:
+        for use in (
+            lambda: connect(url),
+            connection.session,
+            lambda: sender.send("x"),
+            lambda: sender.send("x", wait=False).result(),
+            lambda: next(receiver),
+            lambda: receiver.receive(10),
+            lambda: receiver.listen(print),
+            lambda: receiver.start_listener(print),
+            lambda: requester.request("x"),
+        ):
+            try:
+                use()
+            except ConnectionLost as lost:
+                assert "the interpreter ends" in str(lost), lost
+            else:
+                print("not refused")
+        print("closed", flush=True)
+
+stream = opened()
+next(stream)
+print("open", flush=True)
+"""
+
+
+def test_a_finalizer_at_the_end_of_the_interpreter_waits_for_nothing() -> None:
+    """The loop thread stands still by then, and would never answer."""
+    with serving(Server()) as server:
+        command = [sys.executable, "-c", OPENED, server.url]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+        assert (ran.stdout, ran.stderr) == ("open\nclosed\n", "")
+
+
+def test_a_finalizer_starts_no_thread() -> None:
+    program = """
+from acquit import ConnectionLost, connect
+class Late:
+    def __del__(self):
+        try:
+            connect("amqp://127.0.0.1:1")
+        except ConnectionLost as lost:
+            print(lost)
+late = Late()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG, check=False)
+    assert (ran.stdout.strip(), ran.stderr) == (threads.EXITING, "")
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------
@@ -312,6 +387,21 @@ def test_a_send_whose_outcome_meets_a_failure_of_ours_ends_at_once(monkeypatch: 
         monkeypatch.setattr(ClientCore, "handle", fail)
         with pytest.raises(errors.DeliveryInDoubt, match="cut off by an error in this client"):
             sender.send(b"x", timeout=10 * LONG)
+
+
+def test_a_loop_over_a_receiver_hears_of_a_failure_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Server()) as server:
+        connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
+        receiver = connection.session().receiver("q")
+
+        def fail(self: ClientCore, events: list[ev.Event], now: float) -> None:
+            monkeypatch.undo()
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(ClientCore, "handle", fail)
+        server.offer("q", b"a")
+        with pytest.raises(errors.ConnectionLost, match="cut off by an error in this client"):
+            next(receiver)
 
 
 def test_a_handler_of_a_signal_may_close_the_connection_in_the_midst_of_a_send(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,8 @@ class Connection(Closing):
         (by default after close_timeout_ms for each of the two), the connection is cut off. Whatever `on_event` is to be
         told has been told then, unless it takes longer than a second over it."""
         driver = self._aio._driver
+        if self._loop.gone is not None:
+            return
         if not driver.core.closed.done:
             self._loop.run(self._aio.close(timeout))
         if driver.settings.on_event is not None:

@@ -13,9 +13,9 @@ from acquit.client.blocking.messages import Receipt, ReceivedMessage, answered
 from acquit.client.listening import HANDLING, ListeningCore, check_no_coroutine, listening_here
 from acquit.client.options import check_max_messages, check_timeout
 from acquit.client.run_receiving import RunReceiverCore
-from acquit.client.threads import FORKED, Gate, LoopThread, wait
+from acquit.client.threads import Gate, LoopThread, wait
 from acquit.client.with_closing import Closing
-from acquit.errors import ConnectionLost, EndpointError
+from acquit.errors import EndpointError
 from acquit.protocol.constants import Outcome
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
         """Detach. Messages that were handed out and not acknowledged go back as modified(delivery-failed), those still
         in the buffer as released; a `default_outcome` replaces both. In NO_ACK the latter are lost. The time-out
         defaults to the connection's close_timeout_ms."""
-        if not self._core.detached.done:
+        if not self._core.detached.done and self._loop.gone is None:
             self._loop.run(self._aio.close(timeout))
 
     def __iter__(self) -> Self:
@@ -300,6 +300,7 @@ class Listener:
         self._handler = handler
         self._on_error = on_error
         self._loop = receiver._loop
+        self._loop.check()  # a thread that is started as the interpreter ends never runs
         self._core = ListeningCore(receiver._core, concurrency)
         self._core.wake = receiver._gate.open
         for number in range(concurrency):
@@ -325,7 +326,7 @@ class Listener:
         """
         check_timeout(timeout)
         self._core.begin_stop()
-        if self._core.asked_from_inside or self._loop.forked:
+        if self._core.asked_from_inside or self._loop.gone is not None:
             return self.done
         done = wait(self._core.ended, timeout)
         self._loop.run(self._receiver._said())
@@ -337,8 +338,7 @@ class Listener:
         in a handler of this listener."""
         check_timeout(timeout)
         self._core.check_outside()
-        if self._loop.forked:  # the threads are the parent's
-            raise ConnectionLost(FORKED)
+        self._loop.check()  # the threads of a listener are its parent's, too
         if not wait(self._core.ended, timeout):
             return False
         self._core.check()

@@ -182,7 +182,7 @@ class Sender(Closing):
         """Wait for the outcomes of all sends, then detach. What has no outcome when the time is over ends in
         DeliveryInDoubt, or, if it never left, as LinkDetached: ask the receipts. The time-out defaults to the
         connection's close_timeout_ms."""
-        if not self._core.detached.done:
+        if not self._core.detached.done and self._loop.gone is None:
             self._loop.run(self._aio.close(timeout))
 
     def __repr__(self) -> str:
