@@ -293,7 +293,7 @@ def test_what_a_responder_may_return_can_be_sent(
                 send(object())
 
 
-@pytest.mark.parametrize("timeout", ["5", -1, -0.001, float("nan"), True, b"5", [5]])
+@pytest.mark.parametrize("timeout", ["5", -1, -0.001, float("nan"), True, b"5", [5], 10**400, -(10**5000)], ids=type)
 def test_a_timeout_is_a_number_of_seconds(
     api: Blocking | Asyncio, broker: acquit.Broker, address: str, timeout: Any
 ) -> None:

@@ -78,8 +78,13 @@ def check_timeout(timeout: object) -> None:
     """Raise ConfigurationError unless `timeout` is a number of seconds from 0, or None."""
     if timeout is None or (type(timeout) is float and timeout >= 0):
         return
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise ConfigurationError(f"timeout must be a number of seconds from 0, or None, got {timeout!r}")
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool):
+        try:
+            if float(timeout) >= 0:
+                return
+        except OverflowError:
+            raise ConfigurationError("timeout must be a number of seconds from 0, or None, got one too large") from None
+    raise ConfigurationError(f"timeout must be a number of seconds from 0, or None, got {timeout!r}")
 
 
 def check_subscription(value: object) -> None:

@@ -303,6 +303,24 @@ def test_a_gate_that_stays_shut() -> None:
     assert gate.wait(lambda: True, 0)
 
 
+@pytest.mark.parametrize("timeout", [float("inf"), 1e10, 2.0**63, 1e300])
+def test_a_timeout_may_be_longer_than_a_lock_can_wait(timeout: float) -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection, ThreadPoolExecutor(1) as pool:
+        server.server.credit = 0
+        session = connection.session()
+        receiver, sender = session.receiver("q"), session.sender("p", buffer_messages=1)
+        received = pool.submit(receiver.receive, timeout)
+        reached(lambda: receiver._gate.has_waiters)
+        server.offer("q", b"a")
+        message = received.result(LONG)
+        assert message is not None and message.body == b"a"
+        receipt = sender.send(b"x", wait=False)
+        sent = pool.submit(sender.send, b"y", timeout=timeout)
+        reached(lambda: sender._room.has_waiters)
+        server.call(lambda: (server.server.connection.receiving.grant(2), server.server.connection.touch()))
+        assert receipt.result(timeout) == sent.result(LONG) == Accepted()
+
+
 def test_an_error_over_there_is_raised_here() -> None:
     async def fail() -> None:
         raise ValueError("over there")
