@@ -291,6 +291,12 @@ def test_what_a_responder_may_return_can_be_sent(
                 send(None)
             with pytest.raises(errors.EncodeError, match="a Python object has no AMQP type"):
                 send(object())
+            for text in ("a\ud800", acquit.Message("a\ud800"), {"a": "\ud800"}):
+                with pytest.raises(errors.EncodeError, match="a (str|dict) that AMQP cannot hold"):
+                    send(text)
+            for keyed in ({(1, 2): "x"}, acquit.Message(annotations={"a": {(1, 2): "x"}})):
+                with pytest.raises(errors.EncodeError, match="a map cannot have a tuple as a key"):
+                    send(keyed)  # which no receiver could read
 
 
 @pytest.mark.parametrize("timeout", ["5", -1, -0.001, float("nan"), True, b"5", [5], 10**400, -(10**5000)], ids=type)

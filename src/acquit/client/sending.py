@@ -35,7 +35,7 @@ from acquit.client.received import MessageCore, SessionCoreBase
 from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
 from acquit.client.tracing import TracedPayload, Tracer
-from acquit.errors import ConfigurationError, LinkDetached, LocalProtocolError, MessageTooLarge
+from acquit.errors import ConfigurationError, EncodeError, LinkDetached, LocalProtocolError, MessageTooLarge
 from acquit.protocol.body import Body
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
@@ -461,7 +461,7 @@ def encode(
         identity = ids.next_section() if ids is not None else b""
         return b"".join((_HEADERS[wanted or default], identity, data_head(len(message)), message))
     if type(message) is str:
-        text = message.encode()
+        text = _octets(message)
         identity = ids.next_section() if ids is not None else b""
         return b"".join((_HEADERS[wanted or default], identity, text_head(len(text)), text))
     if isinstance(message, Encoded):
@@ -481,6 +481,13 @@ def encode(
             ids.next_section() if others == _NONE_OF_THEM else encode_composite(Properties(ids.next(), *others))
         )
     return message.encode_with(instead)
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as exc:
+        raise EncodeError(f"a str that AMQP cannot hold: {exc}") from exc
 
 
 _OTHER_PROPERTIES: Final = attrgetter(*(field.name for field in Properties.FIELDS[1:]))

@@ -175,12 +175,35 @@ def write_list(buffer: bytearray, value: list[object], depth_left: int) -> None:
 
 
 def write_map(buffer: bytearray, value: dict[object, object], depth_left: int) -> None:
+    buffer += compound_bytes(1, 2 * len(value), _pairs_bytes(value, _inside(depth_left)))
+
+
+def _pairs_bytes(value: dict[object, object], depth_left: int) -> bytearray:
     items = bytearray()
-    depth_left = _inside(depth_left)
     for key, item in value.items():
         write_value(items, key, depth_left)
+        if type(key) not in _FLAT_TYPES:
+            _check_key(key)
         write_value(items, item, depth_left)
-    buffer += compound_bytes(1, 2 * len(value), items)
+    return items
+
+
+def write_key(buffer: bytearray, key: object, depth_left: int) -> None:
+    """Append the key of a map. Raises EncodeError for one that its reader would have no hash of."""
+    write_value(buffer, key, depth_left)
+    _check_key(key)
+
+
+def _check_key(key: object) -> None:
+    """Called with what was written, so that it is known not to be nested beyond the limit."""
+    if isinstance(key, list | tuple | dict):
+        raise EncodeError(f"a map cannot have a {type(key).__name__} as a key, or in one: nobody could read it")
+    if isinstance(key, Described):
+        _check_key(key.descriptor)
+        _check_key(key.value)
+    elif isinstance(key, Array):
+        for part in (*key.items, *key.descriptors):
+            _check_key(part)
 
 
 def items_bytes(values: Iterable[object], depth_left: int) -> bytearray:
@@ -260,6 +283,8 @@ WRITERS: Final[dict[type, Writer]] = {
     Described: write_described,
 }
 
+_FLAT_TYPES: Final = frozenset(WRITERS) - {list, tuple, dict, Array, Described}
+
 
 # -- array items: the constructor is written once, so these are the bytes without it -----------------------------------
 
@@ -301,7 +326,7 @@ def _map_items(items: tuple[Any, ...], depth_left: int) -> tuple[int, bytes]:
     written = bytearray()
     depth_left = _inside(depth_left)
     for item in items:
-        body = items_bytes((part for pair in item.items() for part in pair), depth_left)
+        body = _pairs_bytes(item, depth_left)
         written += _CODE_SIZE_COUNT32(0xD1, len(body) + 4, 2 * len(item))[1:] + body
     return 0xD1, bytes(written)
 
@@ -361,7 +386,8 @@ def encode_into(buffer: bytearray, value: object, *, depth_max: int = DEPTH_MAX)
     """Append the encoding of `value` to `buffer`, which is left as it was when this raises.
 
     A plain int is a long, one beyond 63 bits a ulong; a plain float is a double; a tuple is a list. Raises EncodeError
-    for a Python type without AMQP type, a number out of range, a lone surrogate, or nesting beyond `depth_max`.
+    for a Python type without AMQP type, a number out of range, a lone surrogate, a list or map in the key of a map, or
+    nesting beyond `depth_max`.
     """
     start = len(buffer)
     try:

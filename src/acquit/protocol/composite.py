@@ -206,7 +206,7 @@ def _symbol_keys(value: Mapping[Any, object]) -> bytes:
         if type(key) is str:
             items += e.symbol_bytes(key)
         else:
-            e.write_value(items, key, DEPTH_MAX)
+            e.write_key(items, key, DEPTH_MAX)
         _write_any(items, item)
     return e.compound_bytes(1, 2 * len(value), items)
 
@@ -214,7 +214,7 @@ def _symbol_keys(value: Mapping[Any, object]) -> bytes:
 def _map(value: Mapping[Any, object]) -> bytes:
     items = bytearray()
     for key, item in value.items():
-        e.write_value(items, key, DEPTH_MAX)
+        e.write_key(items, key, DEPTH_MAX)
         _write_any(items, item)
     return e.compound_bytes(1, 2 * len(value), items)
 

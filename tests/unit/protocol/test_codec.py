@@ -6,6 +6,7 @@ import math
 import struct
 import tracemalloc
 from enum import IntEnum, StrEnum
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -412,6 +413,11 @@ def test_an_array_of_booleans_as_long_as_its_bytes_is_no_bomb() -> None:
         (Array(Symbol, ("é",)), "ascii"),
         (Array(Array, (1,)), "Array"),
         (Array(list, (None,)), "Array"),
+        ({(1, 2): "x"}, "a tuple as a key"),
+        ([{"a": {(): "x"}}], "a tuple as a key"),
+        ({Described(Symbol("a"), (1,)): "x"}, "a tuple as a key, or in one"),
+        ({Array(list, ((1,),)): "x"}, "a tuple as a key, or in one"),
+        (Array(dict, ({(1, 2): "x"},)), "a tuple as a key"),
     ],
 )
 def test_values_without_an_encoding_are_refused(value: object, why: str) -> None:
@@ -419,6 +425,24 @@ def test_values_without_an_encoding_are_refused(value: object, why: str) -> None
     with pytest.raises(EncodeError, match=why):
         encode_into(buffer, value)
     assert buffer == b"before"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        None,
+        b"a",
+        2.5,
+        Symbol("a"),
+        Described(Symbol("a"), Described(ULong(1), "x")),
+        Array(UInt, (1, 2)),
+        Array(list, ()),
+        Array(Array, (Array(str, ("a",)),)),
+    ],
+)
+def test_a_key_that_has_a_hash_is_read_as_it_was_written(key: Any) -> None:
+    for value in ({key: 1}, Array(dict, ({key: 1},))):
+        assert decode(encode(value))[0] == value
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
