@@ -192,14 +192,14 @@ class Connection(ConnectionBase):
         """Return the time by which to call `handle_deadline`, or None. Calling it early does no harm.
 
         It moves later as frames arrive; a time that has passed means now: writing output can free a link, and its
-        CreditChanged waits to be handed over.
+        CreditChanged waits to be handed over; a close was asked for, and has yet to hear the time.
         """
         if self.events:
             return self._now
         if self.state is ConnectionState.ENDED:
             return None
         if self.state is ConnectionState.CLOSE_SENT:
-            return self._close_deadline
+            return self._now if self._close_deadline is None else self._close_deadline
         if self._handshake_deadline is not None:
             return self._handshake_deadline
         return self._liveness.deadline
@@ -208,7 +208,9 @@ class Connection(ConnectionBase):
         """Heartbeats, the peer's silence, and the limits on handshake and close."""
         self._now = now
         if self.state is ConnectionState.CLOSE_SENT:
-            if self._close_deadline is not None and now >= self._close_deadline:
+            if self._close_deadline is None:
+                self._close_deadline = now + self.options.close_timeout_ms / 1000
+            elif now >= self._close_deadline:
                 self.state = ConnectionState.ENDED
                 self._end(None, lost=True, remote=False)
         elif self.state is not ConnectionState.ENDED:
@@ -265,9 +267,11 @@ class Connection(ConnectionBase):
 
         ConnectionEnded follows when the peer has answered, or did not within `close_timeout_ms`; what the peer says
         before its close is ignored. Before the opens are exchanged the connection just ends. Does nothing twice.
+        The time is counted from the next `handle_deadline`, which is due at once: only that knows what time it is.
         """
         if self.state in (ConnectionState.OPENING, ConnectionState.OPENED):
             self._send_close(error)
+            self._close_deadline = None
         elif self.state is ConnectionState.HANDSHAKE:
             self.state = ConnectionState.ENDED
             self._end(error, lost=False, remote=False)

@@ -408,7 +408,8 @@ class Pump(asyncio.BufferedProtocol):
         # which costs one call, where moving it would cost one for each frame.
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = self._loop.call_at(deadline, self._on_deadline), deadline
+        due = max(deadline, self._loop.time())  # or what is asked for now would count as late
+        self._timer, self._timer_at = self._loop.call_at(due, self._on_deadline), due
 
     def _on_deadline(self) -> None:
         now = self._loop.time()

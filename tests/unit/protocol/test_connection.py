@@ -262,11 +262,16 @@ def test_both_close_at_once() -> None:
     assert wire.server.closed
 
 
-def test_a_peer_that_does_not_answer_our_close() -> None:
+@pytest.mark.parametrize("idle_s", [0, 4.9, 7])
+def test_a_peer_that_does_not_answer_our_close(idle_s: float) -> None:
+    """It has as long as it ever has, however long ago something was heard of it."""
     peer = open_server()
     peer.engine.close()
+    asked = peer.engine.next_deadline()
+    assert asked is not None and asked <= START
+    assert peer.engine.handle_deadline(START + idle_s) == []
     deadline = peer.engine.next_deadline()
-    assert deadline == START + 5
+    assert deadline == START + idle_s + 5
     assert peer.engine.handle_deadline(deadline - 0.1) == []
     assert peer.engine.handle_deadline(deadline) == [ConnectionEnded(None, lost=True, remote=False)]
     assert peer.engine.closed
