@@ -2,7 +2,8 @@
 
 A client has `request_timeout_ms` to send a request to its last byte, the first one from when it has connected, and as
 long for each pause in which it does not read its answer. Between two requests it has uvicorn's keep-alive time. Where
-there are too many connections the one that has been idle longest gives way.
+there are too many connections the one that has been idle longest gives way, and where none is idle, the one that has
+been silent longest in the midst of sending a request. None does whose request is being answered.
 """
 
 from __future__ import annotations
@@ -23,21 +24,29 @@ class Crowd:
     def __init__(self, size_max: int) -> None:
         self.size_max = size_max
         self._members: dict[Conversation, None] = {}
+        """Connections, in the order in which something was last heard of them, or an answer to them ended."""
 
     def room(self, arriving: int) -> bool:
-        """Return whether one more may come; another gives way for it, if one is idle."""
+        """Return whether one more may come; another gives way for it, if one has no request that is being answered."""
         if len(self._members) + arriving < self.size_max:
             return True
-        idle = next((one for one in self._members if not one.working), None)
-        if idle is None:
+        leaving = next((one for one in self._members if one.idle), None)
+        leaving = leaving or next((one for one in self._members if not one.working), None)
+        if leaving is None:
             return False
-        self.leave(idle)
-        idle.end()
+        self.leave(leaving)
+        leaving.end()
         return True
 
     def enter(self, one: Conversation) -> None:
         """Count a connection."""
         self._members[one] = None
+
+    def stir(self, one: Conversation) -> None:
+        """Note that something was heard of a connection, or that its answer has ended."""
+        if one in self._members:
+            self.leave(one)
+            self.enter(one)
 
     def leave(self, one: Conversation) -> None:
         """Count it no more."""
@@ -67,6 +76,11 @@ class Conversation(H11Protocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
+    @property
+    def idle(self) -> bool:
+        """True where no byte of a request has come that is not answered."""
+        return not self.working and self.conn.their_state is self._before and not self.conn.trailing_data[0]
+
     def end(self) -> None:
         """End it at once."""
         self.transport.abort()
@@ -88,11 +102,13 @@ class Conversation(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Read some more of a request."""
         super().data_received(data)
+        self._crowd.stir(self)
         self._watch()
 
     def on_response_complete(self) -> None:
         """Wait for another request."""
         super().on_response_complete()
+        self._crowd.stir(self)
         self._watch()
 
     def pause_writing(self) -> None:
@@ -105,14 +121,9 @@ class Conversation(H11Protocol):
         super().resume_writing()
         self._stalled = _cancelled(self._stalled)
 
-    @property
-    def _is_idle(self) -> bool:
-        """True between two requests, when no byte of the next has come."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and self.conn.their_state is self._before and not self.conn.trailing_data[0]
-
     def _watch(self) -> None:
-        if self.working or self._is_idle or self.transport.is_closing():
+        cycle: RequestResponseCycle | None = self.cycle
+        if self.working or (cycle is not None and self.idle) or self.transport.is_closing():
             self._deadline = _cancelled(self._deadline)
         elif self._deadline is None:
             self._deadline = self._after(self.end)
