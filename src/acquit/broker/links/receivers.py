@@ -148,7 +148,6 @@ class Receivers:
 
     def _look_up(self, peer: Peer, link: SendingLink) -> object:
         lookup = self._subscriptions.look_up(peer, link)
-        peer.rights.check("consume", lookup.queue.address)
         link.accept_attach(source=subscriptions.describe(lookup.queue, None), properties=self._properties())
         return lookup
 

@@ -117,9 +117,9 @@ class Subscriptions:
         if known is None and durable:
             known = self._adopted(peer, wanted)
         if known is not None:
+            _check_right(peer, known)
             if self._is_that(known, address, wanted, stolen):
                 return known
-            peer.rights.check("consume", known.address)  # whose messages it would be the end of
             self._end(known, peer)
         return self._make(peer, address, wanted, "" if durable else _VOLATILE, on_demand=on_demand)
 
@@ -133,6 +133,7 @@ class Subscriptions:
         _check_name("the name of a subscription", wanted.name)
         known = self._durable.get(wanted.identity)
         if known is not None:
+            _check_right(peer, known)
             raise Refused(f"the subscription {name!r} is of {known.address!r}", condition=AmqpCondition.NOT_ALLOWED)
         return self._make(peer, node, wanted, "", auto_created=True)
 
@@ -237,6 +238,7 @@ class Subscriptions:
         queue = self._durable.get(identity) or self._ownerless(identity)
         if queue is None:
             raise Refused(f"there is no subscription {name!r}", condition=AmqpCondition.NOT_FOUND)
+        _check_right(peer, queue)
         if queue.consumers:
             raise Refused(f"the subscription {name!r} has a receiver", condition=AmqpCondition.RESOURCE_LOCKED)
         return Lookup(peer, link, queue)
@@ -259,6 +261,19 @@ class Subscriptions:
                 if known.get(subscription.identity) is queue:
                     del known[subscription.identity]
         self._topics.remove(queue)
+
+
+def _check_right(peer: Peer, queue: Queue) -> None:
+    """Raise Refused unless the peer may consume from a subscription that it names. Who may not is told neither where it
+    is nor whether anybody receives from it."""
+    subscription = queue.subscription
+    assert subscription is not None
+    if not peer.rights.may("consume", queue.address):
+        raise Refused(
+            f"{peer.rights.who} may not consume from the subscription {subscription.name!r}: "
+            "no role gives the permission at its address",
+            condition=AmqpCondition.UNAUTHORIZED_ACCESS,
+        )
 
 
 def _check_name(what: str, name: str) -> None:

@@ -924,3 +924,50 @@ def test_a_subscription_is_not_ended_by_somebody_who_may_not_receive_from_it() -
     ):
         assert condition_of(client, link) == AmqpCondition.UNAUTHORIZED_ACCESS
     assert queues(world) == [f"{TOPIC}::audit"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        (kind, way)
+        for kind in ("volatile", "durable", "left")
+        for way in ("another topic", "another kind", "sport::audit", "sport.*::audit", "unsubscribe")
+        if kind != "volatile" or way == "another topic"  # nothing else finds a volatile one
+    ],
+)
+def test_who_may_not_receive_from_it_learns_nothing_of_it(kind: str, way: str) -> None:
+    """But that the name is taken, which cannot be kept from who asks for it."""
+    security = Security(
+        users={name: User(roles=(name,)) for name in ("ada", "eve")},
+        roles={
+            "ada": Role(consume=("#",), create=("#",)),
+            "eve": Role(consume=("sport", "sport.*"), create=("#",)),
+        },
+    )
+    world = World(BrokerOptions(security=security))
+    world.core.permissions = build_permissions(security)
+    ada, eve = world.client("one", user="ada"), world.client("two", user="eve")
+    durable = kind != "volatile"
+    hers = ada.subscriber("secret.news", "audit", durable=durable, shared_by_all=True)
+    if kind == "left":
+        ada.detach(hers, closed=False)
+    world.settle()
+    if way == "unsubscribe":
+        link = eve.subscriber(None, "audit", shared_by_all=True, credit=0)
+    elif way == "another topic":
+        link = eve.subscriber("sport", "audit", durable=durable, shared_by_all=True)
+    else:
+        kinds = ("topic", "global") if way == "another kind" else ("topic",)
+        address = "sport" if way == "another kind" else way
+        asked = Source(address, TerminusDurability.CONFIGURATION, capabilities=kinds)
+        found = eve.begun.attach_receiver("audit", source=asked, target=Target())
+        assert isinstance(found, ReceivingLink)
+        link = found
+        world.settle()
+    told = eve.detached[link].error
+    assert told is not None
+    assert str(told.condition) == AmqpCondition.UNAUTHORIZED_ACCESS
+    assert told.description == (
+        "'eve' may not consume from the subscription 'audit': no role gives the permission at its address"
+    )
+    assert condition_of(ada, hers) is None
