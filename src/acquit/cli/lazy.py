@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -16,9 +17,32 @@ SENTENCE_MAX = 1_000
 """Longer than any first sentence."""
 
 
+class HandedOn(click.Command):
+    """A command of a group: what was said before its name, it goes by, unless it is told otherwise behind it. What it
+    has no option for is refused: nobody writes an option to have it ignored."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        group = ctx.parent
+        if group is not None and isinstance(group.command, WholeGroup):
+            own = {option.name for option in self.params if isinstance(option, click.Option)}
+            for option in group.command.params:
+                name = option.name
+                if group.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+                    continue
+                if name not in own:
+                    raise click.UsageError(f"{option.opts[0]} belongs to {group.command_path}, not to {self.name}", ctx)
+                if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+                    ctx.params[name] = group.params[name]
+                    ctx.set_parameter_source(name, ParameterSource.COMMANDLINE)
+        return rest
+
+
 class WholeGroup(click.Group):
     """A group whose help says of each command the whole first sentence, on as many lines as that takes: click ends it
-    in dots where the screen does."""
+    in dots where the screen does. Options that it has itself are handed on to its commands."""
+
+    command_class = HandedOn
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

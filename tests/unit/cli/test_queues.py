@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -95,6 +96,31 @@ def test_a_queue_is_made_and_deleted(at_broker: Shell, address: str) -> None:
     assert at_broker("queues", "delete", address, "--yes", "--json").documents == [
         {"name": address, "messages": 2, "links": 0}
     ]
+    assert address not in at_broker("queues").out
+
+
+def test_what_stands_before_a_command_of_queues_is_for_that(at_broker: Shell, address: str) -> None:
+    assert at_broker("queues", "create", address).code == Exit.OK
+    with acquit.Broker() as other:
+        gone = other.url
+        for command in ("create", "delete"):
+            ran = at_broker(
+                "queues", "--url", other.url, "--json", command, address, *["--yes"] * (command == "delete")
+            )
+            assert (ran.code, ran.documents[0]["name"]) == (Exit.OK, address)
+        assert at_broker("queues", "--url", other.url, "--json").documents == []
+    # What stands behind the command wins.
+    assert at_broker("queues", "--url", gone, "delete", address, "--yes").code == Exit.UNREACHABLE
+    assert at_broker("queues", "--url", gone, "delete", address, "--yes", "--url", os.environ["ACQUIT_URL"]).code == 0
+
+
+@pytest.mark.parametrize("option", [("--data", "."), ("--sort", "name"), ("--watch", "1"), ("--times", "1")])
+def test_an_option_that_a_command_of_queues_has_not_is_refused_before_it(
+    at_broker: Shell, address: str, option: tuple[str, str]
+) -> None:
+    ran = at_broker("queues", *option, "create", address)
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert f"{option[0]} belongs to acquit queues, not to create" in ran.err
     assert address not in at_broker("queues").out
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 import acquit
 from acquit.cli.exits import Exit
 from tests.support.shell import Shell
@@ -31,3 +33,9 @@ def test_termini_are_shown_and_ended(shell: Shell) -> None:
         missing = shell("termini", "end", "00", "--url", broker.url, "--yes")
         assert missing.code != Exit.OK
         assert "there is no terminus '00'" in missing.err
+
+
+def test_the_broker_may_be_named_before_the_command(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACQUIT_URL", "amqp://127.0.0.1:1")
+    with acquit.Broker() as broker:
+        assert "there is no terminus '00'" in shell("termini", "--url", broker.url, "end", "00", "--yes").err
