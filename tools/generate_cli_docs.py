@@ -27,6 +27,7 @@ OPENING = """\
 Results go to standard output, everything else (progress, remarks, errors, logs) to standard error. With `--json` each
 result is one JSON document on one line. A failure is one line that says what is wrong and what was expected;
 `acquit --debug COMMAND` shows its traceback. `ACQUIT_URL` names the broker for all commands, `ACQUIT_DATA` the folder.
+A command whose standard output is closed does nothing and fails; `serve` alone needs none.
 
 ## Connecting
 

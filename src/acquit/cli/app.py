@@ -15,6 +15,7 @@ import click
 from acquit._version import native, version
 from acquit.cli.exits import Exit, exit_of, one_line
 from acquit.cli.lazy import LazyGroup
+from acquit.cli.streams import check_output, prepare
 
 # name: (module under acquit.cli, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -68,14 +69,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
 def acquit(ctx: click.Context, debug: bool) -> None:
     """Message delivery with every message accounted for."""
     ctx.obj["debug"] = debug
+    check_output(ctx.invoked_subcommand)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Failures are printed on standard error, in one line."""
     settings: dict[str, bool] = {"debug": False}
+    prepare()
     try:
         result = acquit.main(args=list(arguments), prog_name="acquit", standalone_mode=False, obj=settings)
-        if sys.stdout is not None:  # as it is where it was closed before the start
+        if sys.stdout is not None:  # which it is for `serve`, or for --help
             sys.stdout.flush()
         return int(result) if isinstance(result, int) else Exit.OK
     except click.ClickException as error:

@@ -84,7 +84,7 @@ def test_the_command_line_loads_no_command_before_it_is_used() -> None:
     parts, commands = shown.splitlines()[-2:]
     # No client, broker, ledger, store, demo, Spark.
     assert parts == "['_version', 'cli', 'errors']"
-    assert commands == "['acquit.cli.app', 'acquit.cli.exits', 'acquit.cli.lazy']"
+    assert commands == "['acquit.cli.app', 'acquit.cli.exits', 'acquit.cli.lazy', 'acquit.cli.streams']"
 
 
 def test_what_is_left_at_the_end_is_not_looked_through_again() -> None:

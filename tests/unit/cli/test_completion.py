@@ -88,4 +88,4 @@ def test_commands_are_offered_without_loading_them(name: str) -> None:
     shown = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True).stdout
     *_, last = shown.splitlines()
     assert all(command in shown for command in COMMANDS)
-    assert last == "0 ['acquit.cli.app', 'acquit.cli.exits', 'acquit.cli.lazy']"
+    assert last == "0 ['acquit.cli.app', 'acquit.cli.exits', 'acquit.cli.lazy', 'acquit.cli.streams']"

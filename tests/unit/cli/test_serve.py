@@ -149,7 +149,7 @@ def test_a_standard_stream_that_is_closed(tmp_path: Path, closed: str) -> None:
     assert (ran.returncode, "Traceback" in ran.stderr) == (Exit.OK, False), ran.stderr
     assert (
         subprocess.run(
-            ["sh", "-c", f'"{sys.executable}" -m acquit ledger balance --data "{tmp_path}/data" >&-'],
+            ["sh", "-c", f'"{sys.executable}" -m acquit ledger balance --data "{tmp_path}/data"'],
             capture_output=True,
             timeout=60,
             check=False,

@@ -1,0 +1,62 @@
+"""Commands whose streams are not what they are in a shell: closed, or in another encoding."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import acquit
+from acquit.cli.exits import Exit
+from tests.support.shell import Ran, Shell
+
+
+def in_shell(redirections: str, *arguments: str, stdin: bytes = b"", **environment: str) -> Ran:
+    """Run ``acquit`` in a process of its own, with the redirections of a shell."""
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {redirections}', "sh", sys.executable, "-m", "acquit", *arguments],
+        input=stdin,
+        capture_output=True,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+    return Ran(ran.returncode, ran.stdout.decode(errors="surrogateescape"), ran.stderr.decode())
+
+
+# -- closed
+
+
+@pytest.mark.parametrize("command", ["receive", "browse", "queues", "send"])
+def test_nothing_is_done_where_nobody_could_see_it(at_broker: Shell, address: str, command: str) -> None:
+    at_broker("send", address, "one")
+    arguments = [command, *[address] * (command != "queues"), *["two"] * (command == "send")]
+    ran = in_shell(">&-", *arguments)
+    assert (ran.code, ran.err.count("\n")) == (Exit.FAILED, 1)
+    assert ran.err.startswith("acquit: standard output is closed")
+    (row,) = [row for row in at_broker("queues", "--json").documents if row["name"] == address]
+    assert (row["available"], row["entered"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("send", "q"),
+        ("send", "q", "--lines"),
+        ("send", "q", "--json-lines"),
+        ("purge", "q"),
+        ("queues", "delete", "q"),
+        ("send", "q", "x", "--user", "eve"),
+        ("user", "add", "eve", "--data", "{}"),
+        ("user", "add", "eve", "--data", "{}", "--password-stdin"),
+    ],
+    ids=" ".join,
+)
+def test_closed_input_is_said_in_one_line(broker: acquit.Broker, tmp_path: Path, command: tuple[str, ...]) -> None:
+    ran = in_shell("<&-", *(part.format(tmp_path) for part in command), ACQUIT_URL=broker.url)
+    assert ran.code == Exit.USAGE
+    assert "Traceback" not in ran.err
+    assert any(text in ran.err.splitlines()[-1] for text in ("standard input is ", "a terminal to ask on")), ran.err
