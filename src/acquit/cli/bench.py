@@ -9,7 +9,7 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.options import MODES, json_option, seconds
+from acquit.cli.options import MODES, RATE_MAX, FiniteRange, json_option, seconds
 from acquit.cli.output import counted, counting, emit_json, remark
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ NS_IN_MS: Final = 1_000_000
 @click.option("--durable", is_flag=True, help="Each message is on the broker's disk before it is accepted.")
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(0, RATE_MAX, min_open=True),
     metavar="N",
     help="With latency: messages a second, over all connections.  [default: 1000]",
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -17,6 +18,25 @@ CREDENTIAL_VARIABLE: Final = "ACQUIT_PASSWORD"
 """Environment variable with the password of ``--user``. There is no option for one: command lines are for all to
 read."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+SECONDS_MAX: Final = 2_147_483
+"""The longest time that an option may say, unless it says otherwise: what the client can wait, 24 days."""
+RATE_MAX: Final = 1_000_000_000
+"""The highest rate that an option may say, a second."""
+
+
+class FiniteRange(click.FloatRange):
+    """A number from `low` to `high`. For click alone *nan* is within all bounds, and *inf* where there is no upper
+    one."""
+
+    def __init__(self, low: float, high: float = SECONDS_MAX, *, min_open: bool = False) -> None:
+        super().__init__(low, high, min_open=min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 def url_option(text: str) -> Callable[[Command], Command]:
@@ -131,11 +151,11 @@ def config_option(text: str) -> Callable[[Command], Command]:
 
 
 def seconds(default: float | None, text: str, *, name: str = "--timeout") -> Callable[[Command], Command]:
-    """An option that is a time in seconds, not negative."""
+    """An option that is a time in seconds, not negative, and not longer than `SECONDS_MAX`."""
     return click.option(
         name,
         f"{name.strip('-').replace('-', '_')}_s",
-        type=click.FloatRange(min=0),
+        type=FiniteRange(0),
         default=default,
         show_default=default is not None,
         metavar="SECONDS",

@@ -22,7 +22,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.figures import RATES, TROUBLE, Row, ordered, with_rates
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management, table_of
-from acquit.cli.options import data_option, json_option, seconds
+from acquit.cli.options import FiniteRange, data_option, json_option, seconds
 from acquit.cli.output import cell, counted, emit_json, remark, time_text
 from acquit.protocol.extensions import QUEUE
 from acquit.protocol.jsonform import to_json
@@ -47,7 +47,7 @@ NAME_WIDTH_MAX: Final = 24
     "watch_s",
     is_flag=False,
     flag_value=WATCH_S,
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     metavar="[SECONDS]",
     help=f"Show them again and again, so far apart ({WATCH_S:g} s), with rates, until Ctrl-C.",
 )

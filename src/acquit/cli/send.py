@@ -19,7 +19,7 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options, opens_within
 from acquit.cli.exits import Exit, one_line
 from acquit.cli.messages import compose
-from acquit.cli.options import json_option, pair, seconds
+from acquit.cli.options import FiniteRange, json_option, pair, seconds
 from acquit.cli.output import counting, emit_json, remark
 from acquit.client.options import DeliveryMode
 from acquit.errors import (
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_MAX: Final = 1000
 """Messages sent and not yet answered: enough to fill the broker's group commit, small beside its credit."""
+TTL_S_MAX: Final = 4_294_967
+"""Longest time that the header's 32 bits of milliseconds hold (3.2.1)."""
+DELAY_S_MAX: Final = 10 * 366 * 86_400
+"""Ten years."""
 
 # What is said of a message, by how its send ended. The first class that fits decides.
 OUTCOMES: Final[tuple[tuple[type[AcquitError], str], ...]] = (
@@ -73,13 +77,11 @@ OUTCOMES: Final[tuple[tuple[type[AcquitError], str], ...]] = (
 @click.option(
     "--property", "properties", multiple=True, metavar="KEY=VALUE", help="An application property. May be repeated."
 )
-@click.option(
-    "--ttl", "ttl_s", type=click.FloatRange(min=0, max=4_294_967), metavar="SECONDS", help="Expires after so long."
-)
+@click.option("--ttl", "ttl_s", type=FiniteRange(0, TTL_S_MAX), metavar="SECONDS", help="Expires after so long.")
 @click.option(
     "--delay",
     "delay_s",
-    type=click.FloatRange(min=0.001),
+    type=FiniteRange(0.001, DELAY_S_MAX),
     metavar="SECONDS",
     help="Delivered no sooner than after so long.",
 )

@@ -28,7 +28,7 @@ from rich.live import Live
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.options import seconds
+from acquit.cli.options import FiniteRange, seconds
 from acquit.cli.output import remark
 from acquit.cli.screen import SORTS, View, frame
 from acquit.cli.watching import Missed, Seen, watch
@@ -46,7 +46,7 @@ _HEIGHT_MIN: Final = 4
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

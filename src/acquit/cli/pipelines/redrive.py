@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from acquit.cli import output
-from acquit.cli.options import json_option
+from acquit.cli.options import RATE_MAX, FiniteRange, json_option
 from acquit.cli.output import counted, emit_json
 from acquit.cli.pipelines.common import (
     ended,
@@ -47,7 +47,7 @@ _DESCRIPTION_MAX: Final = 100
     help="Letters whose posting has a row in this table stay.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="No more than these, the oldest first.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="No more in a second.")
+@click.option("--rate", type=FiniteRange(0, RATE_MAX, min_open=True), metavar="N", help="No more in a second.")
 @click.option("--dry-run", is_flag=True, help="Show which would go, and move nothing.")
 @task_broker_options
 @spark_options

@@ -1,0 +1,52 @@
+"""Numbers on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from acquit.cli import app
+from acquit.cli.exits import Exit
+from acquit.cli.options import FiniteRange
+from tests.support.shell import Shell
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The commands below one, each with how it is called."""
+    yield path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            below = command.get_command(click.Context(command), name)
+            assert below is not None
+            yield from commands(below, (*path, name))
+
+
+NUMBERS = [
+    (" ".join(path), option.opts[0])
+    for path, command in commands(app.acquit)
+    for option in command.params
+    if isinstance(option.type, FiniteRange)
+]
+
+
+def test_every_number_that_need_not_be_whole_is_a_finite_one() -> None:
+    types = {type(option.type) for _, command in commands(app.acquit) for option in command.params}
+    assert not types & {click.types.FloatParamType, click.FloatRange}
+    assert {"--timeout", "--ttl", "--delay", "--seconds", "--watch", "--interval", "--rate"} <= {
+        name for _, name in NUMBERS
+    }
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e300", "soon"])
+def test_a_number_that_is_none_is_refused_in_one_line(shell: Shell, value: str) -> None:
+    for command, option in NUMBERS:
+        ran = shell(*command.split(), f"{option}={value}")
+        assert (ran.code, ran.out) == (Exit.USAGE, ""), (command, option)
+        assert f"Invalid value for '{option}': " in ran.err
+
+
+def test_the_longest_time_is_one_that_can_be_waited(shell: Shell, unused_port: int) -> None:
+    ran = shell("health", "--timeout", "2147483", "--url", f"amqp://127.0.0.1:{unused_port}")
+    assert (ran.code, ran.err) == (Exit.UNREACHABLE, "")
