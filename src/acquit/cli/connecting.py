@@ -130,7 +130,10 @@ class BrokerAt(NamedTuple):
 
     def _password(self) -> str | None:
         if self.password_file is not None:
-            lines = self.password_file.read_text(encoding="utf-8").splitlines()
+            try:
+                lines = self.password_file.read_text(encoding="utf-8").splitlines()
+            except UnicodeDecodeError:  # which shows what it has read
+                raise ConfigurationError(f"--password-file {self.password_file}: not text in UTF-8") from None
             if not lines or not lines[0]:
                 raise ConfigurationError(f"--password-file {self.password_file}: expected a password in its first line")
             return lines[0]

@@ -8,7 +8,6 @@ error and does not stop the others; a lost connection does, and what had no outc
 from __future__ import annotations
 
 import mimetypes
-import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from acquit.cli.exits import Exit, one_line
 from acquit.cli.messages import compose
 from acquit.cli.options import FiniteRange, json_option, pair, seconds
 from acquit.cli.output import counting, emit_json, remark
+from acquit.cli.streams import input_lines, input_text
 from acquit.client.options import DeliveryMode
 from acquit.errors import (
     AcquitError,
@@ -45,6 +45,7 @@ TTL_S_MAX: Final = 4_294_967
 """Longest time that the header's 32 bits of milliseconds hold (3.2.1)."""
 DELAY_S_MAX: Final = 10 * 366 * 86_400
 """Ten years."""
+AS_IT_IS: Final = "; --file /dev/stdin sends it as it is"
 
 # What is said of a message, by how its send ended. The first class that fits decides.
 OUTCOMES: Final[tuple[tuple[type[AcquitError], str], ...]] = (
@@ -157,23 +158,18 @@ def _messages(bodies: Iterable[str], files: Iterable[Path], json_lines: bool, li
         kind, _ = mimetypes.guess_type(path.name)
         content_type = Symbol(kind or "application/octet-stream")
         yield Message(path.read_bytes(), durable=True, subject=path.name, content_type=content_type)
-    try:
-        if json_lines:
-            for number, line in enumerate(sys.stdin, 1):
-                if line.strip():
-                    try:
-                        yield compose(line)
-                    except ConfigurationError as error:
-                        raise ConfigurationError(f"line {number} of standard input: {error}") from error
-        elif lines:
-            for line in sys.stdin:
-                yield Message(line.rstrip("\n"), durable=True)
-        elif not anything:
-            yield Message(sys.stdin.read(), durable=True)
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"standard input is not text in {error.encoding}; --file /dev/stdin sends it as it is"
-        ) from error
+    if json_lines:
+        for number, line in enumerate(input_lines(), 1):
+            if line.strip():
+                try:
+                    yield compose(line)
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"line {number} of standard input: {error}") from error
+    elif lines:
+        for line in input_lines(hint=AS_IT_IS):
+            yield Message(line.rstrip("\n"), durable=True)
+    elif not anything:
+        yield Message(input_text(hint=AS_IT_IS), durable=True)
 
 
 def _send_all(

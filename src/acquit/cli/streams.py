@@ -1,13 +1,15 @@
-"""Standard input and output, where they were closed before the start.
+"""Standard input and output, where they were closed before the start, or what is read is no text.
 
 Python has None for a stream that was closed (``<&-``, ``>&-``): then `click.echo` says nothing to nobody, and what
-reads fails with a traceback.
+reads fails with a traceback. Whether octets that are no text fail as they are read depends on the locale. Here they
+never do, and stand in the text as halves of surrogate pairs, so that who looks for them can say in which line they are.
 """
 
 from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from acquit.errors import AcquitError, ConfigurationError
@@ -30,6 +32,27 @@ def prepare() -> None:
     """Make of standard input, if there is none, one that says so to who reads from it."""
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(ClosedInput()))
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+
+
+def input_text(*, hint: str = "") -> str:
+    """Return all of standard input. Raises ConfigurationError, with `hint` behind it, for what is no text."""
+    return _checked(sys.stdin.read(), "standard input", hint)
+
+
+def input_lines(*, hint: str = "") -> Iterator[str]:
+    """Yield the lines of standard input. Raises ConfigurationError, with `hint` behind it, at one that is no text."""
+    for number, line in enumerate(sys.stdin, 1):
+        yield _checked(line, f"line {number} of standard input", hint)
+
+
+def _checked(text: str, what: str, hint: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{what} is not text in {sys.stdin.encoding}{hint}") from None
+    return text
 
 
 def check_output(command: str | None) -> None:

@@ -17,6 +17,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import config_option, json_option, own_data_option
 from acquit.cli.output import emit_json, remark, table
+from acquit.cli.streams import input_lines
 from acquit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _verifier(name: str, *, stdin: bool) -> str:
     from acquit.broker.access.users import Verifier
 
     if stdin:
-        password = sys.stdin.readline().rstrip("\r\n")
+        password = next(input_lines(), "").rstrip("\r\n")
     elif not _at_terminal():
         raise click.UsageError("standard input is no terminal to ask for a password: use --password-stdin")
     else:

@@ -65,6 +65,9 @@ def test_a_password_in_a_file(at_guarded: Shell, tmp_path: Path) -> None:
     ran = at_guarded("send", "q", "x", "--user", "bob", "--password-file", path)
     assert (ran.code, ran.err.count("\n")) == (Exit.USAGE, 1)
     assert "expected a password in its first line" in ran.err
+    path.write_bytes(b"secr\xe9t\n")
+    ran = at_guarded("send", "q", "x", "--user", "bob", "--password-file", path)
+    assert (ran.code, ran.err) == (Exit.USAGE, f"acquit: --password-file {path}: not text in UTF-8\n")
 
 
 def test_a_password_in_the_environment(at_guarded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

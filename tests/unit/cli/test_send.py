@@ -102,6 +102,20 @@ def test_bytes_that_are_no_text(at_broker: Shell, address: str) -> None:
     assert ran.err == "acquit: standard input is not text in utf-8; --file /dev/stdin sends it as it is\n"
 
 
+@pytest.mark.parametrize(
+    ("option", "stdin"),
+    [
+        ("--lines", b"one\ntwo \xff\nthree\n"),
+        ("--json-lines", b'{"body": "one"}\n{"body": "\xff"}\n{"body": "three"}\n'),
+    ],
+)
+def test_the_line_that_is_no_text_is_named(at_broker: Shell, address: str, option: str, stdin: bytes) -> None:
+    ran = at_broker("send", address, option, stdin=stdin)
+    assert (ran.code, ran.out) == (Exit.USAGE, f"{address}: 1 accepted\n")
+    assert ran.err.startswith("acquit: line 2 of standard input is not text in utf-8")
+    assert [message["body"] for message in sent(at_broker, address)] == ["one"]
+
+
 def test_more_messages_than_may_be_in_flight(at_broker: Shell, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send, "IN_FLIGHT_MAX", 10)
     lines = "".join(f"{number}\n" for number in range(55))

@@ -60,3 +60,16 @@ def test_closed_input_is_said_in_one_line(broker: acquit.Broker, tmp_path: Path,
     assert ran.code == Exit.USAGE
     assert "Traceback" not in ran.err
     assert any(text in ran.err.splitlines()[-1] for text in ("standard input is ", "a terminal to ask on")), ran.err
+
+
+# -- another encoding
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"}, {"PYTHONIOENCODING": "utf-8:strict"}])
+def test_what_is_no_text_is_said_in_every_locale(broker: acquit.Broker, locale: dict[str, str]) -> None:
+    for arguments, what in (((), ""), (("--lines",), "line 1 of ")):
+        ran = in_shell("", "send", "q", *arguments, stdin=b"\xff\xfe", ACQUIT_URL=broker.url, **locale)
+        assert (ran.code, ran.err) == (
+            Exit.USAGE,
+            f"acquit: {what}standard input is not text in utf-8; --file /dev/stdin sends it as it is\n",
+        )

@@ -103,6 +103,7 @@ def test_a_file_of_its_own(shell: Shell, tmp_path: Path) -> None:
     [
         (("add", "ada", "--password-stdin"), "x\n", "there is a user 'ada' already"),
         (("add", "eve", "--password-stdin"), "\n", "expected a password, found nothing"),
+        (("add", "eve", "--password-stdin"), b"\xff\n", "line 1 of standard input is not text in utf-8"),
         (("add", "eve", "--password-stdin"), "bell\a\n", "this password cannot be used"),
         (("add", "eve"), "secret\n", "use --password-stdin"),
         (("add", "eve", "--no-password", "--password-stdin"), "", "exclude each other"),
@@ -113,7 +114,9 @@ def test_a_file_of_its_own(shell: Shell, tmp_path: Path) -> None:
         (("roles", "eve"), "", "there is no user 'eve'"),
     ],
 )
-def test_what_cannot_be(shell: Shell, tmp_path: Path, arguments: tuple[str, ...], stdin: str, complaint: str) -> None:
+def test_what_cannot_be(
+    shell: Shell, tmp_path: Path, arguments: tuple[str, ...], stdin: str | bytes, complaint: str
+) -> None:
     assert shell("user", "add", "ada", "--no-password", "--data", tmp_path).code == 0
     before = (tmp_path / "users.toml").read_text()
     ran = shell("user", *arguments, "--data", tmp_path, stdin=stdin)
