@@ -7,7 +7,9 @@ its queues, so it is loaded by what needs it.
 
 from __future__ import annotations
 
+import codecs
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -28,8 +30,10 @@ PROGRESS_AFTER_S = 1.0
 
 
 def emit_json(document: Mapping[str, Json]) -> None:
-    """Print one document on one line, and flush it: a reader in a pipe sees it now."""
-    click.echo(json.dumps(document, ensure_ascii=False, separators=(", ", ": "), allow_nan=False))
+    """Print one document on one line, and flush it: a reader in a pipe sees it now. Where that is not in UTF-8, what is
+    no ASCII is escaped as JSON does."""
+    ascii_alone = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
+    click.echo(json.dumps(document, ensure_ascii=ascii_alone, separators=(", ", ": "), allow_nan=False))
 
 
 def line(*parts: tuple[str, str] | str) -> None:

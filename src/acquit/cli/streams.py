@@ -1,8 +1,10 @@
-"""Standard input and output, where they were closed before the start, or what is read is no text.
+"""Standard input and output, where they were closed before the start, what is read is no text, or what is printed has
+characters that the encoding lacks.
 
 Python has None for a stream that was closed (``<&-``, ``>&-``): then `click.echo` says nothing to nobody, and what
 reads fails with a traceback. Whether octets that are no text fail as they are read depends on the locale. Here they
 never do, and stand in the text as halves of surrogate pairs, so that who looks for them can say in which line they are.
+What the encoding of the output lacks is written out (``\\u20ac``): a message that cannot be printed could not be taken.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ class ClosedInput(io.RawIOBase):
 
 
 def prepare() -> None:
-    """Make of standard input, if there is none, one that says so to who reads from it."""
+    """Make the standard streams such that nothing fails for its characters; of standard input, if there is none, one
+    that says so to who reads from it."""
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(ClosedInput()))
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
 
 
 def input_text(*, hint: str = "") -> str:

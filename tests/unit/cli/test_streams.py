@@ -73,3 +73,26 @@ def test_what_is_no_text_is_said_in_every_locale(broker: acquit.Broker, locale: 
             Exit.USAGE,
             f"acquit: {what}standard input is not text in utf-8; --file /dev/stdin sends it as it is\n",
         )
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+@pytest.mark.parametrize("command", ["browse", "receive"])
+def test_what_an_encoding_lacks_is_written_out(at_broker: Shell, address: str, encoding: str, command: str) -> None:
+    text = "5 \u20ac, \u4e2d \U0001f600, \xe4"
+    at_broker("send", address, text, text, "--subject", text, "--property", f"{text}={text}")
+    ran = in_shell("", command, address, *["--count", "1"] * (command == "receive"), PYTHONIOENCODING=encoding)
+    assert (ran.code, ran.err) == (Exit.OK, "")
+    assert text in ran.out or text.encode(encoding, "backslashreplace") in ran.out.encode(errors="surrogateescape")
+    ran = in_shell("", command, address, "--json", PYTHONIOENCODING=encoding)
+    assert (ran.code, ran.err) == (Exit.OK, "")
+    assert [document["body"] for document in ran.documents] == [text] * (1 if command == "receive" else 2)
+    if command == "receive":
+        assert at_broker("browse", address).out == ""
+
+
+def test_a_table_is_shown_in_every_encoding() -> None:
+    with acquit.Broker() as broker, acquit.connect(broker.url) as connection:
+        connection.session().sender("\u20ac")
+        ran = in_shell("", "queues", ACQUIT_URL=broker.url, PYTHONIOENCODING="latin-1")
+    assert (ran.code, ran.err) == (Exit.OK, "")
+    assert "\\u20ac" in ran.out
