@@ -15,8 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+from acquit.cli.exits import Exit
 from acquit.demo import ingest
-from acquit.demo.play import EXIT_FAILED, EXIT_HOLDS, EXIT_INTERRUPTED, DemoOptions, run
+from acquit.demo.play import EXIT_HOLDS, DemoOptions, run
+from acquit.errors import AcquitError, ConfigurationError
 from acquit.ledger.events import EventKind
 from acquit.ledger.history import history
 
@@ -126,11 +128,11 @@ def test_spark_fills_the_table_and_survives_its_kill(
 
 
 def test_spark_is_missed_before_the_first_message(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest, "NEEDED", ("pyspark", "a_package_that_is_not_there"))
-    assert run(DemoOptions(directory=folder, data=tmp_path / "data", spark=True, json=True)) == EXIT_FAILED
-    assert "a_package_that_is_not_there: pip install" in json.loads(capsys.readouterr().out)["error"]
+    with pytest.raises(AcquitError, match="a_package_that_is_not_there: pip install"):
+        run(DemoOptions(directory=folder, data=tmp_path / "data", spark=True, json=True))
     assert not (tmp_path / "data").exists()
 
 
@@ -147,12 +149,10 @@ def test_people_see_the_same_numbers(
     assert f"acquit ledger balance --data {tmp_path / 'data' / 'broker'}" in said
 
 
-def test_a_folder_with_something_in_it_is_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_with_something_in_it_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
-    assert run(DemoOptions(directory=folder, data=tmp_path, json=True)) == EXIT_FAILED
-    assert "expected an empty or absent folder" in json.loads(capsys.readouterr().out)["error"]
+    with pytest.raises(ConfigurationError, match="expected an empty or absent folder"):
+        run(DemoOptions(directory=folder, data=tmp_path, json=True))
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def running(folder: Path, tmp_path: Path) -> Iterator[psutil.Process]:
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGINT, EXIT_INTERRUPTED), (signal.SIGTERM, EXIT_INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)],
+    [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)],
 )
 def test_no_process_outlives_it(running: psutil.Process, number: int, status: int) -> None:
     children = running.children(recursive=True)

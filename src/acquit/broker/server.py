@@ -52,7 +52,7 @@ from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen
 from acquit.broker.sockets import PeerSocket
 from acquit.broker.vitals import Vitals
-from acquit.errors import ConfigurationError, StoreError, StoreFailed, StoreFull
+from acquit.errors import AcquitError, ConfigurationError, StoreError, StoreFailed, StoreFull
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.collection import without_collection
 from acquit.ledger.history import KnownNames
@@ -369,7 +369,8 @@ class Server:
         """Read the configuration file, the users file and the TLS files again, and go by them from now on; what has
         changed. Two at once come one after the other.
 
-        Raises ConfigurationError, with nothing changed, where any of it is not valid.
+        Raises, with nothing changed, ConfigurationError where any of it is not valid, AcquitError where the broker is
+        stopping.
         """
         async with self._reloading:
             try:
@@ -381,7 +382,7 @@ class Server:
                 logger.warning("the configuration is not valid: nothing has changed", extra={"reason": str(error)})
                 raise
             if self._stopping:
-                raise ConfigurationError("the broker is stopping")
+                raise AcquitError("the broker is stopping")
             changes = differences(self._options, options, self._listeners.keys, keys)
             self._options = options = effective(self._options, options)
             self._core.apply(options)
@@ -406,7 +407,8 @@ class Server:
             if error is None and not done.cancelled():
                 later.finish([change.encode() for change in done.result()])
             else:
-                later.finish(RequestFailure(409, str(error) if error is not None else "the broker is stopping"))
+                status = 400 if isinstance(error, ConfigurationError) else 409
+                later.finish(RequestFailure(status, str(error) if error is not None else "the broker is stopping"))
             if not self._stopping:
                 self._turn()
 

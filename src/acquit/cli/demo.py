@@ -1,4 +1,4 @@
-"""``acquit demo``: see `acquit.demo`, which prints for itself."""
+"""``acquit demo``: see `acquit.demo`, which prints for itself, but for what keeps it from being played."""
 
 from __future__ import annotations
 

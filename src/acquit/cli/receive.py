@@ -18,7 +18,8 @@ from acquit.cli.management import meant
 from acquit.cli.messages import body_text, body_to_json, death, describe
 from acquit.cli.options import MODES, json_option, seconds
 from acquit.cli.output import counted, emit_json, line, remark, time_text
-from acquit.errors import AcquitError, NotFound
+from acquit.errors import AcquitError, ConfigurationError, LinkDetached, NotFound
+from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.extensions import ATTEMPTS, EXISTING, ORIGIN
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def receive(
     with (
         broker.connect(outage_max_s=OUTAGE_MAX_S if follow else timeout_s) as connection,
         connection.session(mode) as session,
-        _naming_others(connection, address),
+        _explaining(connection, address, selector),
         session.receiver(
             address, prefetch=prefetch, selector=selector, capabilities=() if create else (EXISTING,)
         ) as receiver,
@@ -131,7 +132,7 @@ def browse(
     with (
         broker.connect() as connection,
         connection.session() as session,
-        _naming_others(connection, address),
+        _explaining(connection, address, selector),
         session.receiver(
             address,
             browse=True,
@@ -160,8 +161,9 @@ def waiting(receiver: Receiver, limit: int | None, timeout_s: float) -> Iterator
 
 
 @contextmanager
-def _naming_others(connection: Connection, address: str) -> Iterator[None]:
-    """Make of the refusal of an address that is not there one that names those that were perhaps meant."""
+def _explaining(connection: Connection, address: str, selector: str | None) -> Iterator[None]:
+    """Make of the refusal of an address that is not there one that names those that were perhaps meant, and of that of
+    a selector a ConfigurationError: it is the input that is wrong."""
     try:
         yield
     except NotFound as error:
@@ -170,6 +172,10 @@ def _naming_others(connection: Connection, address: str) -> Iterator[None]:
         except AcquitError:
             raise error from None  # a broker without a management node, or one that was lost
         raise NotFound(said, condition=error.condition, description=error.description, remote=error.remote) from error
+    except LinkDetached as error:
+        if selector is None or error.condition != AmqpCondition.INVALID_FIELD:
+            raise
+        raise ConfigurationError(str(error)) from error
 
 
 def _take(

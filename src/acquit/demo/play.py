@@ -17,10 +17,10 @@ from acquit.demo.chaos import PipelineRun, Tally
 from acquit.demo.children import BrokerProcess, Children
 from acquit.demo.manifest import Manifest, freeze
 from acquit.demo.stage import DemoStage
-from acquit.errors import AcquitError, ConfigurationError
+from acquit.errors import ConfigurationError
 
 FILE_BYTES_MAX = 4 << 20
-EXIT_HOLDS, EXIT_FAILED, EXIT_DOES_NOT_HOLD, EXIT_INTERRUPTED = 0, 1, 4, 130
+EXIT_HOLDS, EXIT_DOES_NOT_HOLD = 0, 4
 """Exit codes, those of all commands (`acquit.cli.exits`)."""
 
 
@@ -45,22 +45,16 @@ class DemoOptions:
 
 
 def run(options: DemoOptions) -> int:
-    """Play the demo and return the exit code: whether every file is accounted for once, or why that is not known.
+    """Play the demo and return the exit code: whether every file is accounted for once. Raises what keeps it from being
+    played: AcquitError, OSError, KeyboardInterrupt.
 
-    SIGTERM and SIGHUP end it as Ctrl-C does. Every process it started has ended when it returns.
+    SIGTERM and SIGHUP end it as Ctrl-C does. Every process it started has ended when it returns or raises.
     """
     stage = DemoStage(as_json=options.json)
     with ExitStack() as former:
         for number in (signal.SIGTERM, signal.SIGHUP):
             former.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
-        try:
-            return EXIT_HOLDS if _play(options, stage) else EXIT_DOES_NOT_HOLD
-        except (AcquitError, OSError) as why:
-            stage.failed(f"{type(why).__name__}: {why}")
-            return EXIT_FAILED
-        except KeyboardInterrupt:
-            stage.failed("interrupted")
-            return EXIT_INTERRUPTED
+        return EXIT_HOLDS if _play(options, stage) else EXIT_DOES_NOT_HOLD
 
 
 def _play(options: DemoOptions, stage: DemoStage) -> bool:

@@ -79,11 +79,6 @@ class DemoStage:
             # A command that is wrapped cannot be copied.
             self._console.print(f"  [cyan]{escape(command)}[/cyan]\n      {escape(shows)}", soft_wrap=True)
 
-    def failed(self, why: str) -> None:
-        if self._as_json:
-            sys.stdout.write(json.dumps({"error": why}) + "\n")
-        self._console.print(f"[red]{escape(why)}[/red]")
-
 
 def watch_with(progress: Progress, files: int) -> Watch:
     """Return what shows a tally as bars, and a sentence with the seconds since now."""

@@ -37,7 +37,7 @@ def test_a_running_broker_reads_its_file_again(shell: Shell, tmp_path: Path) -> 
         ]
         path.write_text("nonsense")
         ran = shell("config", "reload", "--url", url)
-        assert ran.code == Exit.FAILED
+        assert ran.code == Exit.USAGE, "as `config check` says it"
         assert str(path) in ran.err
         process.terminate()
         process.communicate(timeout=30)

@@ -14,8 +14,6 @@ from tests.support.shell import Shell
     [
         (play.EXIT_HOLDS, Exit.OK),
         (play.EXIT_DOES_NOT_HOLD, Exit.UNSOUND),
-        (play.EXIT_FAILED, Exit.FAILED),
-        (play.EXIT_INTERRUPTED, Exit.INTERRUPTED),
     ],
 )
 def test_options_go_in_and_the_code_comes_out(
@@ -32,6 +30,15 @@ def test_options_go_in_and_the_code_comes_out(
     assert asked == [
         play.DemoOptions(directory=tmp_path, data=tmp_path / "d", files_max=7, spark=True, naive=True, json=True)
     ]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_it_cannot_be_played_with_is_said_as_by_all_commands(
+    shell: Shell, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    ran = shell("demo", tmp_path, "--data", tmp_path / "data", *form)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (Exit.USAGE, "", 1)
+    assert ran.err.startswith("acquit: ")
 
 
 def test_a_folder_that_is_not_there(shell: Shell, tmp_path: Path) -> None:

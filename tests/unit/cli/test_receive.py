@@ -108,7 +108,7 @@ def test_a_selector_says_which(at_broker: Shell, address: str, command: str) -> 
     found = at_broker(command, address, "--selector", "colour = 'blue'", "--json").documents
     assert [row["body"] for row in found] == ["two"]
     ran = at_broker(command, address, "--selector", "colour ==")
-    assert ran.code == Exit.FAILED
+    assert ran.code == Exit.USAGE, "as `move` and `dlq` have it"
     assert "selector, character 9" in ran.err
     assert len(ran.err.splitlines()) == 1
 
