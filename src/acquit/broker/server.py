@@ -154,7 +154,7 @@ class Server:
         self._loop = loop = asyncio.get_running_loop()
         self._exit = Turnstile(loop, ENDS_PER_ROUND)
         self._reloading = asyncio.Lock()
-        self._reloads: set[asyncio.Task[list[Change]]] = set()
+        self._reloads: set[asyncio.Task[tuple[list[Change], list[PeerSocket]]]] = set()
         self._ended = loop.create_future()
         machine = self._machine
         began_s = machine.steady_s()
@@ -355,15 +355,23 @@ class Server:
         Who is in, and would not come in with these or not to the same rights, is put out with
         amqp:unauthorized-access, and may log in again; so is who was about to log in. Raises ConfigurationError for
         keys without the certificate that a listener needs; nothing is changed then."""
+        out = self._replace_keys(keys)
+        self._put_out(out)
+        return len(out)
+
+    def _replace_keys(self, keys: Keys) -> list[PeerSocket]:
+        """The same, but return who is to be put out."""
         before = self._listeners.replace(keys)
         self._core.permissions = keys.permissions
-        changed = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "users or permissions have changed: log in again")
-        out = [
+        return [
             client for client in self._clients if not client.known or not keys.still_lets_in(client.engine.user, before)
         ]
+
+    def _put_out(self, out: list[PeerSocket]) -> None:
+        changed = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "users or permissions have changed: log in again")
         for client in out:
-            client.close(changed)
-        return len(out)
+            if client in self._clients:
+                client.close(changed)
 
     async def reload(self) -> list[Change]:
         """Read the configuration file, the users file and the TLS files again, and go by them from now on; what has
@@ -372,6 +380,12 @@ class Server:
         Raises, with nothing changed, ConfigurationError where any of it is not valid, AcquitError where the broker is
         stopping.
         """
+        changes, out = await self._reload()
+        self._put_out(out)
+        return changes
+
+    async def _reload(self) -> tuple[list[Change], list[PeerSocket]]:
+        """The same, but return who is to be put out as well."""
         async with self._reloading:
             try:
                 options, keys = await self._loop.run_in_executor(
@@ -391,28 +405,31 @@ class Server:
             self._pump_options = PumpOptions(output_bytes_max=options.connection.output_bytes_max)
             self._apply_delays()
             self._listeners.timeout_s = options.connection.handshake_timeout_ms / 1000
-            put_out = self.replace_keys(keys)
+            out = self._replace_keys(keys)
             for change in changes:
                 logger.info("configuration: %s", change)
-            logger.info("the configuration was read again", extra={"changes": len(changes), "put_out": put_out})
+            logger.info("the configuration was read again", extra={"changes": len(changes), "put_out": len(out)})
             self._turn()
-            return changes
+            return changes, out
 
     def reload_soon(self) -> Later[list[Value]]:
         """The same, for who is no task: the log tells what came of it, and so does the result, encoded for peers."""
         later = Later[list[Value]]()
 
-        def finish(done: asyncio.Task[list[Change]]) -> None:
+        def finish(done: asyncio.Task[tuple[list[Change], list[PeerSocket]]]) -> None:
             error = None if done.cancelled() else done.exception()
+            out: list[PeerSocket] = []
             if error is None and not done.cancelled():
-                later.finish([change.encode() for change in done.result()])
+                changes, out = done.result()
+                later.finish([change.encode() for change in changes])
             else:
                 status = 400 if isinstance(error, ConfigurationError) else 409
                 later.finish(RequestFailure(status, str(error) if error is not None else "the broker is stopping"))
             if not self._stopping:
                 self._turn()
+                self._loop.call_soon(self._put_out, out)  # once the answer is written: who asked may be one of them
 
-        task = self._loop.create_task(self.reload())
+        task = self._loop.create_task(self._reload())
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
         task.add_done_callback(finish)

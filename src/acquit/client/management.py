@@ -83,7 +83,8 @@ def converse(connection: Connection, timeout_s: float) -> Iterator[Management]:
     """A conversation on a session of its own; no answer takes longer than `timeout_s`."""
     reply_to = f"acquit-management-{uuid.uuid4()}"
     with (
-        connection.session() as session,
+        # Settled as they are sent, answers are ours once they are here: also one to what ends this connection.
+        connection.session("no-ack") as session,
         session.receiver(MANAGEMENT_NODE, target=reply_to, prefetch=10) as receiver,
         session.sender(MANAGEMENT_NODE) as sender,
     ):

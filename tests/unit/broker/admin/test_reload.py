@@ -277,6 +277,46 @@ def test_the_management_node_reloads(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+GUARDED = (
+    SMALL
+    + """
+[security]
+anonymous = "never"
+
+[roles.clerk]
+send = ["q"]
+
+[roles.admin]
+manage = ["#"]
+
+[users.ada]
+password = "one"
+roles = ["admin"]
+"""
+)
+
+
+@pytest.mark.parametrize(("old", "new", "key"), [('"one"', '"two"', "password"), ('["admin"]', '["clerk"]', "roles")])
+def test_who_is_put_out_by_a_reload_hears_first_what_has_changed(tmp_path: Path, old: str, new: str, key: str) -> None:
+    def ask(url: str) -> object:
+        with management(BrokerAt((url.replace("//", "//ada:one@"),)), 10) as node:
+            return node.request("RELOAD", BROKER)
+
+    async def story() -> None:
+        server, path = await serve(tmp_path, GUARDED)
+        try:
+            path.write_text(GUARDED.replace(old, new))
+            told = await asyncio.to_thread(ask, server.url)
+            assert isinstance(told, dict)
+            assert [change["key"] for change in told["changes"]] == [f"users.ada.{key}"]
+            with pytest.raises(AcquitError):
+                await asyncio.to_thread(ask, server.url)
+        finally:
+            await server.stop()
+
+    asyncio.run(story())
+
+
 def test_a_broker_without_a_file_reads_its_users_again(tmp_path: Path) -> None:
     with (
         acquit.Broker(tmp_path / "data", config=BrokerOptions.small()) as broker,
