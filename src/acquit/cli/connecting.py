@@ -34,6 +34,8 @@ DELAY_MAX_MS: Final = 1_000
 """Milliseconds between two attempts to restore a connection, at most: somebody is watching."""
 OPENS_S_MAX: Final = 10.0
 """Seconds that a connection may take to open, where nobody asked for more: the client's own limit."""
+LEAVES_S: Final = 2.0
+"""Seconds that a broker has to answer the last acknowledgements, and then the close, where somebody waits to leave."""
 _UNTOLD: Final = logging.NullHandler()
 """Handler for the client's log, which drops it: the commands report the same by themselves."""
 
@@ -42,6 +44,22 @@ def opens_within(timeout_s: float) -> float:
     """Return how long a connection may take to open in a command that waits `timeout_s` for an answer: as long, and no
     longer than usual. Who gives a broker ten minutes to move messages need not wait so long for a host that is away."""
     return min(timeout_s, OPENS_S_MAX)
+
+
+@contextmanager
+def hanging_up(connection: Connection) -> Iterator[None]:
+    """Close the connection soon where a broker that has not answered in time, or an interrupt, ends what is done with
+    it. Its links and its session would each be waited for in turn. It is entered after them."""
+    import acquit
+
+    try:
+        yield
+    except acquit.ConnectTimeout:
+        connection.close(0)
+        raise
+    except KeyboardInterrupt:
+        connection.close(LEAVES_S)
+        raise
 
 
 class BrokerAt(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from acquit.cli.connecting import BrokerAt, opens_within
+from acquit.cli.connecting import BrokerAt, hanging_up, opens_within
 from acquit.client.management import Management, ManagementFailed, converse
 from acquit.protocol.extensions import QUEUE
 
@@ -21,7 +21,11 @@ def management(broker: BrokerAt, timeout_s: float, *, connect_timeout_s: float |
     """A conversation with a broker, closed at the end, in which each answer may take `timeout_s`. The connection opens
     within `connect_timeout_s` (None: `opens_within`)."""
     within_s = opens_within(timeout_s) if connect_timeout_s is None else connect_timeout_s
-    with broker.connect(timeout_s=within_s) as connection, converse(connection, timeout_s) as conversation:
+    with (
+        broker.connect(timeout_s=within_s) as connection,
+        converse(connection, timeout_s) as conversation,
+        hanging_up(connection),
+    ):
         yield conversation
 
 

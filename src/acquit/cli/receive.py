@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acquit.cli.connecting import BrokerAt, broker_options
+from acquit.cli.connecting import BrokerAt, broker_options, hanging_up, opens_within
 from acquit.cli.exits import Exit
 from acquit.cli.management import meant
 from acquit.cli.messages import body_text, body_to_json, death, describe
 from acquit.cli.options import MODES, json_option, seconds
 from acquit.cli.output import counted, emit_json, line, remark, time_text
-from acquit.errors import AcquitError, ConfigurationError, LinkDetached, NotFound
+from acquit.errors import AcquitError, ConfigurationError, ConnectTimeout, LinkDetached, NotFound
 from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.extensions import ATTEMPTS, EXISTING, ORIGIN
 
@@ -34,6 +34,9 @@ ACTUAL_EXPIRY: Final = "x-opt-ACTUAL-EXPIRY"
 """Annotations of dead letters, as Artemis names them."""
 ASKING_MAX_S: Final = 5.0
 """Seconds to wait for the names of queues that were perhaps meant."""
+ANSWERS_S_MAX: Final = 5.0
+"""Seconds that a broker has to say that there is nothing more, when nothing came for as long as somebody wants to
+wait."""
 OUTAGE_MAX_S: Final = 24 * 3600.0
 """Seconds that `--follow` waits for a broker that is gone."""
 
@@ -101,12 +104,15 @@ def receive(
     # Asked for a few, it takes no more from others than these: without prefetch each one is fetched by itself.
     prefetch = PREFETCH_MAX if count is None or count > PREFETCH_MAX else 0
     with (
-        broker.connect(outage_max_s=OUTAGE_MAX_S if follow else timeout_s) as connection,
+        broker.connect(
+            outage_max_s=OUTAGE_MAX_S if follow else timeout_s, timeout_s=opens_within(max(timeout_s, ANSWERS_S_MAX))
+        ) as connection,
         connection.session(mode) as session,
         _explaining(connection, address, selector),
         session.receiver(
             address, prefetch=prefetch, selector=selector, capabilities=() if create else (EXISTING,)
         ) as receiver,
+        hanging_up(connection),
     ):
         taken, unsure = _take(receiver, count, None if follow else timeout_s, _printer(as_json, address), settle)
     if count is not None and taken < count:
@@ -130,7 +136,7 @@ def browse(
     Messages that a consumer has acquired are not shown.
     """
     with (
-        broker.connect() as connection,
+        broker.connect(timeout_s=opens_within(timeout_s)) as connection,
         connection.session() as session,
         _explaining(connection, address, selector),
         session.receiver(
@@ -140,6 +146,7 @@ def browse(
             selector=selector,
             capabilities=(EXISTING,),
         ) as receiver,
+        hanging_up(connection),
     ):
         show = _printer(as_json, address)
         for message in waiting(receiver, limit, timeout_s):
@@ -148,12 +155,14 @@ def browse(
 
 
 def waiting(receiver: Receiver, limit: int | None, timeout_s: float) -> Iterator[ReceivedMessage]:
-    """Yield what waits at the source of a browsing receiver, up to `limit` messages."""
+    """Yield what waits at the source of a browsing receiver, up to `limit` messages. Raises ConnectTimeout where the
+    broker does not say within `timeout_s` seconds that there is no more."""
     shown = empty = 0
     # Drained: whatever there is for our credit has come (2.6.7). A drain leaves no credit, and the receive that finds
     # nothing then grants some: so the end of the queue is the second time that nothing came.
     while empty < 2 and (limit is None or shown < limit):
-        receiver.drain(timeout_s)
+        if not receiver.drain(timeout_s):
+            raise ConnectTimeout(f"{receiver.address}: the broker did not answer within {timeout_s:g} s")
         messages = receiver.receive_many(PREFETCH_MAX if limit is None else limit - shown, timeout=0)
         yield from messages
         shown += len(messages)
@@ -185,13 +194,20 @@ def _take(
     show: Callable[[ReceivedMessage], None],
     settle: Callable[[ReceivedMessage], Receipt | None],
 ) -> tuple[int, int]:
-    """Show and settle up to `count` messages, until none comes for `timeout_s`.
+    """Show and settle up to `count` messages, until none comes for `timeout_s`. Raises ConnectTimeout where that is
+    because the broker does not answer.
 
     Returns how many there were, and of how many the broker did not confirm what became of them; those are named.
     """
     taken = unsure = 0
     while count is None or taken < count:
         message = receiver.receive(timeout=timeout_s)
+        if message is None:
+            if not receiver.drain(ANSWERS_S_MAX):
+                raise ConnectTimeout(
+                    f"{receiver.address}: the broker does not answer; whether there is more is not known"
+                )
+            message = receiver.receive(timeout=0)
         if message is None:
             break
         show(message)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acquit.cli.connecting import BrokerAt, broker_options, opens_within
+from acquit.cli.connecting import LEAVES_S, BrokerAt, broker_options, hanging_up, opens_within
 from acquit.cli.exits import Exit, one_line
 from acquit.cli.messages import compose
 from acquit.cli.options import FiniteRange, json_option, pair, seconds
@@ -187,6 +187,7 @@ def _send_all(
         connection.session() as session,
         # Each message says for itself whether it is durable.
         session.sender(address, delivery_mode=DeliveryMode.NON_PERSISTENT) as sender,
+        hanging_up(connection),
         counting(f"sending to {address}", total) as counter,
     ):
 
@@ -219,6 +220,8 @@ def _send_all(
             stopped = error  # what was sent before it still has an outcome to hear of
         while waiting:
             settle_oldest()
+        if counts["in_doubt"]:
+            connection.close(LEAVES_S)  # who has not answered these may not answer a close either
     return counts, stopped
 
 

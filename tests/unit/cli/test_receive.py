@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import signal
+import time
+from pathlib import Path
+
 import pytest
 
+from acquit.cli import connecting, receive
 from acquit.cli.exits import Exit
 from acquit.cli.options import MODES
 from acquit.client.modes import AckMode, find_mode
 from tests.support.shell import Shell
+from tests.unit.cli.test_serve import serving, url_of
 
 
 def test_the_modes_are_those_of_the_client_but_one() -> None:
@@ -127,3 +133,38 @@ def test_a_mistyped_queue_is_not_made(at_broker: Shell, address: str, command: s
 def test_receive_makes_a_queue_when_told_to(at_broker: Shell, address: str) -> None:
     assert at_broker("receive", address, "--create", "--timeout", 0).code == Exit.OK
     assert address in [row["name"] for row in at_broker("queues", "--json").documents]
+
+
+@pytest.mark.parametrize("command", [("browse", "--timeout", 0.5), ("receive", "--mode", "no-ack")])
+def test_a_broker_that_answers_no_more_is_no_empty_queue(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...]
+) -> None:
+    monkeypatch.setattr(receive, "ANSWERS_S_MAX", 0.5)
+    with serving(tmp_path) as (process, ready):
+        where = ("q", "--url", url_of(ready))
+        assert shell("send", *where, "--id", "one").code == Exit.OK
+        monkeypatch.setattr(receive, "emit_json", lambda document: process.send_signal(signal.SIGSTOP))
+        begun_s = time.monotonic()
+        ran = shell(command[0], *where, *command[1:], "--json")
+        took_s = time.monotonic() - begun_s
+    assert (ran.code, ran.err.count("\n")) == (Exit.UNREACHABLE, 1)
+    assert "q: the broker d" in ran.err and "not answer" in ran.err
+    assert took_s < 10, "links, session and connection were not closed one after the other"
+
+
+def test_an_interrupt_does_not_wait_long_for_a_broker_that_answers_no_more(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "LEAVES_S", 0.1)
+    with serving(tmp_path) as (process, ready):
+
+        def interrupted(document: object) -> None:
+            process.send_signal(signal.SIGSTOP)
+            raise KeyboardInterrupt
+
+        where = ("q", "--url", url_of(ready))
+        assert shell("send", *where, "--id", "one").code == Exit.OK
+        monkeypatch.setattr(receive, "emit_json", interrupted)
+        begun_s = time.monotonic()
+        assert shell("receive", *where, "--follow", "--json").code == Exit.INTERRUPTED
+        assert time.monotonic() - begun_s < 9
