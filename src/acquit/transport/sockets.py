@@ -381,7 +381,7 @@ async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.soc
     """
     try:
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
-    except (OSError, UnicodeError) as exc:  # the codec's, for what cannot be a name
+    except (OSError, ValueError) as exc:  # the codec's and the resolver's, for what cannot be a name
         raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
     found: list[socket.socket] = []
     try:
@@ -398,8 +398,8 @@ async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.soc
     return found
 
 
-def _reason(exc: OSError | UnicodeError) -> str:
-    if isinstance(exc, UnicodeError):
+def _reason(exc: OSError | ValueError) -> str:
+    if isinstance(exc, ValueError):
         return "it cannot be the name of a host"
     if isinstance(exc, socket.gaierror):
         return "it is not a known host"

@@ -3,6 +3,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 import acquit
 from acquit.cli.exits import Exit
 from tests.support.shell import Shell
@@ -23,6 +25,29 @@ def test_a_file_is_checked(shell: Shell, tmp_path: Path) -> None:
     ran = shell("config", "check", path, "--data", tmp_path)
     assert ran.code == Exit.USAGE
     assert ran.err == f"acquit: {path}: address[0].ring_size: expected a whole number, found 'five'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[security]\nusers_file = "/etc/\\u0000users"', "security.users_file"),
+        ('[tls]\ncertificate_file = "a\\u0000"\nkey_file = "b"', "tls.certificate_file"),
+        ('[tls]\ncertificate_file = "a"\nkey_file = "b\\u0000"', "tls.key_file"),
+        ('[[listen]]\nport = 0\n[[listen]]\nhost = "a\\u0000"', "listen[1].host"),
+        ('[[listen]]\nhost = "a b"', "listen[0].host"),
+        ('[[listen]]\nhost = ""', "listen[0].host"),
+        ('[security]\nplain = "always"\n[http]\nhost = "a\\u0000"', "http.host"),
+    ],
+)
+@pytest.mark.parametrize("command", [("config", "check"), ("serve", "--config")])
+def test_the_name_of_no_file_and_no_host_is_refused_with_its_key(
+    shell: Shell, tmp_path: Path, command: tuple[str, str], text: str, key: str
+) -> None:
+    path = tmp_path / "acquit.toml"
+    path.write_text(text)
+    ran = shell(*command, path, "--data", tmp_path / "data")
+    assert (ran.code, ran.err.count("\n")) == (Exit.USAGE, 1)
+    assert f"{key}: expected the name" in ran.err
 
 
 def test_a_running_broker_reads_its_file_again(shell: Shell, tmp_path: Path) -> None:

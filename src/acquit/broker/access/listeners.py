@@ -76,6 +76,7 @@ def make_keys(options: BrokerOptions, data: Path) -> Keys:
 
     Raises ConfigurationError for what cannot be; nothing is changed.
     """
+    _check_names(options)
     security = options.security
     found = _find_users(security, data)
     for name in found.users:
@@ -87,6 +88,21 @@ def make_keys(options: BrokerOptions, data: Path) -> Keys:
     users = Users({name: user.password for name, user in security.users.items()}, decoy_key=found.secret)
     tls = make_tls_context(options.tls)
     return Keys(security, users, build_permissions(security), options.tls.client_name, tls)
+
+
+def _check_names(options: BrokerOptions) -> None:
+    """Raise ConfigurationError, with the key, for a file that no system opens, and a host that no resolver is asked
+    for."""
+    tls = {f"tls.{key}": getattr(options.tls, key) for key in ("certificate_file", "key_file", "client_ca_file")}
+    for key, file in {"security.users_file": options.security.users_file, **tls}.items():
+        if "\0" in file:
+            raise ConfigurationError(f"{key}: expected the name of a file, found {file!r}")
+    hosts = {f"listen[{index}].host": one.host for index, one in enumerate(options.listen)}
+    if options.http is not None:
+        hosts["http.host"] = options.http.host
+    for key, host in hosts.items():
+        if not host or any(character.isspace() or character == "\0" for character in host):
+            raise ConfigurationError(f"{key}: expected the name or the address of a host, found {host!r}")
 
 
 def _find_users(security: Security, data: Path) -> UsersFile:
