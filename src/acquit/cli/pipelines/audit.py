@@ -178,5 +178,7 @@ def _tell(summary: AuditSummary) -> None:
         click.echo(f"  {text}")
     for kind, count in summary.anomalies.items():
         click.echo(f"{kind}: {count:,}")
+    for kind, count in summary.anomalies_before.items():
+        click.echo(f"{kind}: {count:,}, found by earlier runs")
     if not summary.sound:
         click.echo("not sound: see the tables anomalies and balance", err=True)

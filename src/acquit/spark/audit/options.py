@@ -83,12 +83,15 @@ class AuditSummary:
     """Messages that are live, as far as the journals were read."""
     anomalies: dict[str, int] = field(default_factory=dict)
     """Found by this run, by kind, notes included (`acquit.spark.audit.anomalies.NOTES`)."""
+    anomalies_before: dict[str, int] = field(default_factory=dict)
+    """Found by earlier runs of this audit, by kind, notes included. What a journal once said stays said."""
     balance: dict[str, int] = field(default_factory=dict)
     """Queues by the state of their balance: `balanced`, `differs`, `incomplete`."""
     differing: tuple[str, ...] = ()
     """The first queues whose balance does not hold, and why."""
     sound: bool
-    """Every balance holds, and this run found no anomaly that is more than a note. A gap in a journal is one."""
+    """Every balance holds, and neither this run nor an earlier one of this audit found an anomaly that is more than a
+    note. A gap in a journal is one."""
     shuffled_bytes: int = 0
     """Handed to the shuffle by tasks, before it compresses."""
     duration_s: float

@@ -289,8 +289,11 @@ class _AuditRun:
         said = dict(entry.summary)
         said["differing"] = tuple(said["differing"])
         if not changed:
-            nothing = {"segments": 0, "events": 0, "closed": 0, "shuffled_bytes": 0, "anomalies": {}}
-            said |= nothing | {"sound": not said["differing"]}
+            said |= {"segments": 0, "events": 0, "closed": 0, "shuffled_bytes": 0, "anomalies": {}}
+        before = self._found_until(entry.number - changed)
+        said["anomalies_before"] = dict(sorted(before.items()))
+        # Nothing mends them: what was folded is not folded again, and no later segment takes back what it said.
+        said["sound"] = not said["differing"] and NOTES.issuperset([*before, *said["anomalies"]])
         return AuditSummary(
             into=self._root,
             entry=entry.number,
@@ -299,6 +302,14 @@ class _AuditRun:
             duration_s=time.monotonic() - started_s,
             **said,
         )
+
+    def _found_until(self, number: int) -> Counter[str]:
+        """Count the anomalies that runs up to this entry found, by kind."""
+        found: Counter[str] = Counter()
+        for entry in self._log.entries():
+            if entry.number <= number:
+                found.update(entry.summary["anomalies"])
+        return found
 
 
 def _said(

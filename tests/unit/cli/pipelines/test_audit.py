@@ -72,6 +72,10 @@ def test_what_does_not_add_up_ends_with_4(
     assert ran.code == Exit.UNSOUND
     assert "gap: 1" in ran.out.splitlines()
     assert ran.err.startswith("not sound: ")
+    again = shell("pipeline", "audit", folder.path, "--into", tmp_path / "into")
+    assert again.code == Exit.UNSOUND
+    assert again.out.splitlines()[-1] == "gap: 1, found by earlier runs"
+    assert again.err == ran.err
 
 
 def test_what_is_no_journal(shell: Shell, given: list[AuditOptions], folder: LedgerFolder, tmp_path: Path) -> None:

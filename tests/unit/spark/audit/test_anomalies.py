@@ -91,6 +91,10 @@ class Writer:
     def stop(self) -> None:
         self.next(replay=False)
 
+    def restart(self) -> None:
+        """Start again, after `stop`, on a journal that recovery may find odd."""
+        self._opened = self._open()
+
 
 Mutation = Callable[[Writer, Callable[[], None]], int]
 
@@ -204,7 +208,7 @@ def test_what_cannot_be_is_found(tmp_path: Path, mutation: Mutation, kind: str, 
             writer.stop()
             if how == "over runs":
                 audit_now()
-            damaged_open(writer)
+            writer.restart()
 
     for _ in range(3):
         writer.life()
@@ -223,15 +227,13 @@ def test_what_cannot_be_is_found(tmp_path: Path, mutation: Mutation, kind: str, 
     [row] = [row for row in results.anomalies().to_pylist() if row["kind"] == kind]
     assert row["sequence"] == sequence
     assert row["queue"] == ("other" if mutation is _wrong_queue else "orders")
+    nothing_new = audited([tmp_path / "data"], tmp_path / "into")
+    assert (nothing_new.changed, nothing_new.sound) == (False, False)
+    assert (nothing_new.anomalies, nothing_new.anomalies_before) == ({}, counts)
     steps = results.histories().to_pylist()
     assert {step["sequence"] for step in steps} == {sequence}
     assert steps[-1]["segment"] == row["segment"]
     assert row["time"] in {step["time"] for step in steps}
-
-
-def damaged_open(writer: Writer) -> None:
-    """Start again on a journal that recovery may find odd."""
-    writer._opened = writer._open()
 
 
 def test_sound_journals_have_none(tmp_path: Path) -> None:
@@ -396,6 +398,36 @@ def test_what_was_audited_before_it_was_deleted_is_no_hole(tmp_path: Path) -> No
         whole.file(number).unlink()
     assert not audited([whole.path], tmp_path / "into").changed
     assert all_of(tmp_path / "into") == before
+
+
+def test_what_earlier_runs_found_stands(tmp_path: Path) -> None:
+    """A segment was missing: neither that it comes back nor what is folded later makes the audit sound."""
+    writer = Writer(tmp_path / "data")
+    writer.life()
+    for _ in range(2):
+        writer.next()
+        writer.life()
+    writer.stop()
+    missing = tmp_path / "data/journal/00000000000000000002.seg"
+    missing.rename(tmp_path / "elsewhere")
+    found = {"gap": 1}
+    first = audited([tmp_path / "data"], tmp_path / "into")
+    (tmp_path / "elsewhere").rename(missing)
+    assert (first.anomalies, first.anomalies_before, first.sound) == (found, {}, False)
+    for _ in range(2):
+        writer.restart()
+        writer.life()
+        writer.stop()
+        later = audited([tmp_path / "data"], tmp_path / "into")
+        assert (later.changed, later.sound) == (True, False)
+        assert (later.anomalies, later.anomalies_before) == ({}, found)
+
+
+def test_notes_of_earlier_runs_are_no_faults(tmp_path: Path) -> None:
+    folder = grow(tmp_path / "data", archive_bytes_max=1, left=6)
+    notes = audited([folder.path], tmp_path / "into").anomalies
+    again = audited([folder.path], tmp_path / "into")
+    assert notes and (again.anomalies_before, again.sound) == (notes, True)
 
 
 @pytest.mark.parametrize("number", [1, 4])
