@@ -5,6 +5,9 @@ One journal of real traffic, audited once; the tables and receipts are written f
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -23,6 +26,7 @@ from acquit.broker.options import BrokerOptions
 from acquit.errors import ConfigurationError
 from acquit.spark.audit import AuditOptions, audit
 from acquit.spark.audit.log import BrokerState
+from acquit.spark.audit.others import ReceiptState, columns_beforehand, read_receipts
 from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
 from acquit.spark.audit.reconciled import Finding, read_reconciliations, write_reconciliation
 from acquit.spark.audit.results import AuditResults
@@ -201,6 +205,24 @@ def test_some_receipts_that_are_as_the_ledger_has_them(spark: SparkSession, seen
     assert kinds(found.counts) == {"in-doubt-posted": 1}
     with pytest.raises(ConfigurationError, match=r"has no column message_id; it has its\.id, result\. Say"):
         reconcile(seen.options(**{**given, "by": "message_id", "column": None}), spark=spark)
+
+
+ODD_IDS = ['say "a"', "a,b", "back\\", 'both\\"', '"', "one\ntwo", " around ", "#5", "é", "'"]
+
+
+@pytest.mark.parametrize("form", [{}, {"lineterminator": "\n"}, {"quoting": csv.QUOTE_ALL}], ids=str)
+@pytest.mark.parametrize("name", ["receipts.csv", "receipts.csv.gz"])
+def test_receipts_are_read_as_they_are_written(
+    spark: SparkSession, tmp_path: Path, name: str, form: dict[str, Any]
+) -> None:
+    header = ["message_id", 'the "outcome"']
+    text = io.StringIO(newline="")
+    csv.writer(text, **form).writerows([header, *([each, "accepted"] for each in ODD_IDS)])
+    content = text.getvalue().encode()
+    (tmp_path / name).write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+    found = read_receipts(spark, tmp_path / name, 'the "outcome"')
+    assert found.columns[:2] == columns_beforehand(tmp_path / name, receipts=True) == header
+    assert [(row[0], row[2]) for row in found.collect()] == [(each, ReceiptState.ACCEPTED.value) for each in ODD_IDS]
 
 
 def test_many_ranges_of_several_brokers(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def _columns_of_table(table: Path) -> Sequence[str] | None:
 
 def _columns_of_csv(place: Path) -> Sequence[str]:
     with _opened(place) as lines:
-        return next((row for row in csv.reader(lines) if any(map(str.strip, row))), [])
+        return next(filter(None, csv.reader(lines)), [])
 
 
 def _columns_of_json(place: Path) -> Sequence[str] | None:
@@ -168,7 +168,8 @@ def _rows(spark: SparkSession, place: Path) -> DataFrame:
 
 
 _FORMS: Final[Mapping[str, Callable[[DataFrameReader, str], DataFrame]]] = {
-    "csv": lambda read, path: read.option("header", "true").csv(path),
+    # As RFC 4180 and Python's csv module have it: quotes are doubled, and line breaks may be in them.
+    "csv": lambda read, path: read.options(header=True, escape='"', multiLine=True).csv(path),
     "json": DataFrameReader.json,
     "jsonl": DataFrameReader.json,
     "ndjson": DataFrameReader.json,

@@ -45,6 +45,8 @@ def test_receipts_may_be_a_table(tmp_path: Path) -> None:
     ("name", "content", "columns"),
     [
         ("a.csv", b'\xef\xbb\xbf\nid,"the, outcome"\n1,accepted\n', ["id", "the, outcome"]),
+        ("b.csv", b'\r\n"the ""id""","of\na send"\r\n1,accepted\r\n', ['the "id"', "of\na send"]),
+        ("blank.csv", b"  \nid,outcome\n", ["  "]),
         ("a.csv.gz", gzip.compress(b"id,outcome\n", mtime=0), ["id", "outcome"]),
         ("empty.csv", b"", []),
         ("odd.csv", b"\xff\xfe", None),
