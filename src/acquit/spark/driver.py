@@ -269,7 +269,7 @@ class StreamDriver:
         often, and an object store is paid by the request."""
         if not self._probed_store:
             self._spool.prove()
-            state = self._spool.state()
+            state = self._spool.refuse_lost_entries()
             self._refuse_lost(done, state)
             self._refuse_older(done, state)
             if source is not None or (done == state.floor and not planned):

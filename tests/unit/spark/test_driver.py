@@ -361,6 +361,34 @@ def test_a_spool_that_is_lost_within_the_first_epoch_is_refused(tmp_path: Path) 
     assert len(queue.available) == 1
 
 
+@pytest.mark.parametrize("replayed", [True, False])
+def test_a_log_that_has_lost_its_newest_entry_is_refused(tmp_path: Path, replayed: bool) -> None:
+    """What it published is acknowledged; the batch may be committed, or Spark asks for it again."""
+    queue = QueueDouble(*(posting(number) for number in range(1, 5)))
+    first = Query(tmp_path, queue, parts="1")
+    start = first.driver.initial_offset()
+    end = first.driver.latest_offset(start, 4)
+    assert first.batch(start, end) == numbered(1, 2, 3, 4)
+    max((tmp_path / "log").iterdir()).unlink()
+    queue.post(posting(5))
+    again = Query(tmp_path, queue, parts="1")
+    with pytest.raises(SpoolDamaged, match="the entry of the log that acknowledged/1-0-.* is missing") as caught:
+        again.batch(start, end) if replayed else again.run(end)
+    assert "\n" not in str(caught.value) and len(queue.available) == 1
+
+
+def test_a_log_that_has_lost_an_entry_whose_rows_come_again_goes_on(tmp_path: Path) -> None:
+    queue = QueueDouble(posting(1))
+    queue.answers = False
+    first = Query(tmp_path, queue, parts="1")
+    start = first.driver.initial_offset()
+    end = first.driver.latest_offset(start, 4)
+    assert first.batch(start, end) == numbered(1)
+    max((tmp_path / "log").iterdir()).unlink()
+    queue.post(*(() if queue.available else (posting(1),)))
+    assert Query(tmp_path, queue, parts="1").batch(start, end) == numbered(1)
+
+
 def test_a_spool_that_is_older_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
     queue = QueueDouble(*(posting(number) for number in range(1, 9)))
     query = Query(tmp_path / "spool", queue)

@@ -27,8 +27,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from acquit.errors import SpoolNotShared, SpoolOwned, SpoolUnfit
-from acquit.spark.spool.attempt import MissingIdentity, Part, Poison, Result, acknowledgement_name, take_part
+from acquit.errors import SpoolDamaged, SpoolNotShared, SpoolOwned, SpoolUnfit
+from acquit.spark.spool.attempt import (
+    MissingIdentity,
+    Part,
+    Poison,
+    Result,
+    acknowledgement_name,
+    lost_publications,
+    take_part,
+)
 from acquit.spark.spool.drain import Drain, Identified, MessageReader, Numbers, Rows
 from acquit.spark.spool.entries import Forgotten, LogTotals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
@@ -192,6 +200,22 @@ class Spool:
     def state(self) -> LogState:
         """Return what the log says now."""
         return self._log.read()
+
+    def refuse_lost_entries(self) -> LogState:
+        """Return what the log says now. For the driver, as it begins: one listing.
+
+        Raises SpoolDamaged where the log has lost an entry whose rows are acknowledged: its part would be drained as if
+        nobody had come to it yet."""
+        acknowledged = self._store.names("acknowledged")
+        state = self._log.read()
+        lost = lost_publications(acknowledged, state)
+        if lost:
+            raise SpoolDamaged(
+                f"spool {self.place}: the entry of the log that acknowledged/{lost[0]} follows is missing, and its "
+                "rows are acknowledged: restore it, or start a new query with a new spool and checkpoint. "
+                "`acquit spool verify` says what that costs"
+            )
+        return state
 
     def untouched(self) -> bool:
         """True if no epoch was ever planned or published here. For the driver, to notice a spool that was lost."""

@@ -20,7 +20,7 @@ aside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -34,9 +34,10 @@ from acquit.errors import MessageUnusable, SpoolDamaged, SpoolFenced
 from acquit.spark.spool.data import decode_batches, encode_batches, spans, without
 from acquit.spark.spool.drain import Drain, Identified, MessageReader, Numbers, take_messages
 from acquit.spark.spool.entries import FIRST_FORMAT, SECOND_FORMAT, LogTotals, Publication
+from acquit.spark.spool.housekeeping import number_of
 from acquit.spark.spool.identities import I64, U8, UNKNOWN, Identities, Mask, Outcome
 from acquit.spark.spool.log import Log, LogState
-from acquit.spark.spool.store import SpoolStore
+from acquit.spark.spool.store import TEMPORARY_SUFFIX, SpoolStore
 
 _FEW: Final = 256
 """Messages to have at least before they are looked at: to read some together takes milliseconds, whatever their number,
@@ -142,6 +143,17 @@ def replay(store: SpoolStore, publication: Publication) -> Result:
 def acknowledgement_name(publication: Publication) -> str:
     """The file that says: every delivery of this publication was settled, and the broker answered."""
     return f"acknowledged/{publication.epoch}-{publication.part}-{publication.nonce}"
+
+
+def lost_publications(acknowledged: Iterable[str], state: LogState) -> list[str]:
+    """Return those of the names in `acknowledged`, listed before the log was read, that are above the floor and of no
+    publication. A marker is written after its entry, so these entries were lost."""
+    known = {acknowledgement_name(one).partition("/")[2] for one in state.decided.values()}
+    return sorted(
+        name
+        for name in acknowledged
+        if name not in known and not name.endswith(TEMPORARY_SUFFIX) and (number_of(name) or 0) > state.floor
+    )
 
 
 def _refuse_finished(state: LogState, part: Part, store: SpoolStore) -> None:

@@ -11,8 +11,9 @@ take over           the checkpoint is lost, the spool is not: it is given to the
                     the table has them), `TakeOver.FINISH` never again (they are lost if it has not)
 ==================  ===================================================================================================
 
-An entry of the log that is missing or altered cannot be repaired: nobody knows what it said. Restore the spool, or
-start a new query with a new spool and a new checkpoint.
+An entry of the log that is missing or altered cannot be repaired: nobody knows what it said, and its data file does not
+tell which of its rows were skipped. So nothing that it may have named is removed, and its number is given to no other
+entry. Restore the spool, or start a new query with a new spool and a new checkpoint.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def repair(
     claims the spool in the middle of one, SpoolError when a query that is running leaves no room for what is asked.
     """
     found = verify(store)
-    forgotten = [one for one in found.damage if one.run is not None] if options.forget else []
+    whole = not any(one.is_entry for one in found.damage)
+    forgotten = [one for one in found.damage if one.run is not None] if options.forget and whole else []
     left = [one for one in found.damage if one not in forgotten]
     actions = [Action("forget", one.name, one.cost) for one in forgotten]
     if options.take_over is not None:
@@ -119,7 +121,7 @@ def _finishes(options: RepairOptions) -> bool:
 def _plan_take_over(
     store: SpoolStore, found: SpoolVerification, left: Sequence[Damage], take_over: TakeOver
 ) -> Iterator[Action]:
-    log = next((one for one in left if one.name.startswith("log/") or one.run is not None), None)
+    log = next((one for one in left if one.is_entry or one.run is not None), None)
     if log is not None:
         raise SpoolDamaged(f"spool {store.place}: {log.name}: {log.problem}: no query can take it over as it is")
     rows = sum(one.totals.rows for one in found.state.decided.values())

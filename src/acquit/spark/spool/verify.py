@@ -10,7 +10,7 @@ findings count only if the log said the same before and after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from acquit.errors import SpoolDamaged, SpoolError
+from acquit.spark.spool.attempt import lost_publications
 from acquit.spark.spool.data import decode_batches
 from acquit.spark.spool.entries import Publication, Run, decode_run
 from acquit.spark.spool.housekeeping import forget_run, number_of
@@ -29,6 +30,7 @@ from acquit.spark.spool.owner import OWNER, SOURCE, SpoolOwner, read_owner
 from acquit.spark.spool.store import TEMPORARY_SUFFIX, SpoolStore
 
 FOLDERS: Final = ("log", "checkpoints", "data", "identities", "plans", "acknowledged", "probes")
+_NAMED_BY_ENTRIES: Final = ("data", "identities")
 _LOOKS_MAX: Final = 12
 _ALTERED: Final = "the checksum does not fit: the file was altered or is cut short"
 
@@ -42,6 +44,11 @@ class Damage:
     cost: str
     run: Run | None = None
     """Run of identities, where the file is one: it can be forgotten."""
+
+    @property
+    def is_entry(self) -> bool:
+        """True if an entry of the log is lost or damaged: the file is one, or says that there was one."""
+        return self.name.startswith(("log/", "acknowledged/"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +92,19 @@ class LogReading:
     identities: int = 0
     damage: list[Damage] = field(default_factory=list)
 
+    @property
+    def whole(self) -> bool:
+        """True if it could be read to its end, and nothing says that there was more."""
+        return not any(one.is_entry for one in self.damage)
+
 
 def _look(store: SpoolStore) -> SpoolVerification:
     files = {folder: store.names(folder) for folder in FOLDERS}
     top = store.names("")
     log = _look_at_log(store)
     damage = log.damage
+    if log.whole:
+        damage += [_lost_entry(name, files["data"]) for name in lost_publications(files["acknowledged"], log.state)]
     owner = None
     try:
         owner = read_owner(store)
@@ -225,6 +239,17 @@ def _lost_rows(publication: Publication, problem: str) -> Damage:
     return Damage(str(publication.data), problem, cost)
 
 
+def _lost_entry(marker: str, data: Sequence[str]) -> Damage:
+    epoch, _, rest = marker.partition("-")
+    file = f"{marker}.arrow"
+    kept = f"data/{file} has them" if file in data else "no file has them"
+    cost = (
+        f"what it said, and the rows of epoch {epoch} part {rest.partition('-')[0]}, which are acknowledged ({kept}): "
+        "no query can go on"
+    )
+    return Damage(f"acknowledged/{marker}", "the entry of the log that it follows is missing", cost)
+
+
 def _unread(listed: list[int], slot: int) -> str:
     later = sum(number > slot for number in listed)
     return f"what it said, and {later} later entries, which are not read: no query can go on"
@@ -237,7 +262,8 @@ def _after_place(store: SpoolStore, error: SpoolDamaged) -> str:
 def _beside(
     files: dict[str, list[str]], log: LogReading, top: list[str], owner: SpoolOwner | None
 ) -> tuple[list[str], list[str]]:
-    """Files that the log does not name: those nobody will ask for, and those of attempts that may be under way."""
+    """Files that the log does not name: those nobody will ask for, and those of attempts that may be under way. Where
+    entries are lost, files that one of them may have named are neither: they are wanted once it is restored."""
     state = log.state
     checkpoint = log.next_slot - log.entries
     named = {one.data for one in state.decided.values()} | {f"identities/{run.name}" for run, _ in state.runs}
@@ -249,9 +275,11 @@ def _beside(
         number = number_of(name.rpartition("/")[2])
         if name in named or (folder == "checkpoints" and not name.endswith(TEMPORARY_SUFFIX)):
             continue
+        if folder in _NAMED_BY_ENTRIES and not log.whole:
+            continue
         if number is not None and number < limits.get(folder, 0):
             leftovers.append(name)
-        elif folder == "probes" or name.endswith(TEMPORARY_SUFFIX) or folder in ("data", "identities"):
+        elif folder in (*_NAMED_BY_ENTRIES, "probes") or name.endswith(TEMPORARY_SUFFIX):
             unpublished.append(name)
     for name in top:
         if name.startswith((f"{OWNER}.", f"{SOURCE}.")):

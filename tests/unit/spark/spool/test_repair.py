@@ -173,3 +173,25 @@ def test_a_log_that_cannot_be_read_is_not_given_to_anybody(root: Path) -> None:
         mend(root, take_over=TakeOver.FINISH)
     assert files(root) == before
     assert [one.name for one in mend(root).left] == [f"log/{entry.name}"]
+
+
+@pytest.mark.parametrize("back", [1, 2])
+def test_what_a_lost_entry_may_have_named_is_kept(root: Path, back: int) -> None:
+    sorted((root / "log").iterdir())[-back].unlink()
+    before = files(root)
+    for options in ({}, {"stopped": True}, {"forget": True}):
+        done = mend(root, **options)
+        assert [one.is_entry for one in done.left] == [True] and done.actions == ()
+    for take_over in TakeOver:
+        with pytest.raises(SpoolDamaged, match="no query can take it over as it is"):
+            mend(root, take_over=take_over)
+    assert files(root) == before
+
+
+def test_nothing_is_forgotten_into_the_place_of_a_lost_entry(root: Path) -> None:
+    max((root / "log").iterdir()).unlink()
+    min((root / "identities").iterdir()).write_bytes(b"damaged")
+    before = files(root)
+    done = mend(root, forget=True)
+    assert (done.actions, len(done.left)) == ((), 2)
+    assert files(root) == before

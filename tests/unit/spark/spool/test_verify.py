@@ -116,6 +116,40 @@ def test_an_entry_that_is_missing_before_others_is_damage(root: Path) -> None:
     assert "1 later entries, which are not read" in one.cost
 
 
+@pytest.mark.parametrize("rows", [True, False])
+def test_an_entry_that_is_missing_at_the_end_is_damage_once_it_is_acknowledged(root: Path, rows: bool) -> None:
+    newest(root / "log").unlink()
+    (data,), (marker,) = (root / "data").iterdir(), (root / "acknowledged").iterdir()
+    if not rows:
+        data.unlink()
+    found = look(root)
+    (one,) = found.damage
+    assert (
+        one.name == f"acknowledged/{marker.name}" and "the entry of the log that it follows is missing" in one.problem
+    )
+    assert "epoch 9 part 0, which are acknowledged" in one.cost
+    assert (f"(data/{data.name} has them)" if rows else "(no file has them)") in one.cost
+    assert found.leftovers == found.unpublished == (), "wanted once the entry is restored"
+    marker.unlink()
+    found = look(root)
+    assert found.damage == ()
+    assert found.unpublished == ((f"data/{data.name}",) if rows else ()), "as if it had died before it published"
+
+
+def test_an_entry_that_is_missing_is_seen_though_another_has_its_number(root: Path) -> None:
+    newest(root / "log").unlink()
+    (marker,) = (root / "acknowledged").iterdir()
+    play(Spool(FolderStore(root)), 9, 9)
+    assert [one.name for one in look(root).damage] == [f"acknowledged/{marker.name}"]
+
+
+def test_what_later_entries_name_is_wanted_while_one_before_them_is_damaged(root: Path) -> None:
+    altered(sorted((root / "log").iterdir())[-2])
+    found = look(root)
+    assert [one.is_entry for one in found.damage] == [True]
+    assert found.unpublished == ()
+
+
 def test_a_checkpoint_that_is_missing_is_damage(root: Path) -> None:
     name = newest(root / "checkpoints").name
     (root / "log" / name).unlink()
