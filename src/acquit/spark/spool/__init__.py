@@ -42,7 +42,14 @@ from acquit.spark.spool.entries import Forgotten, LogTotals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
 from acquit.spark.spool.log import Log, LogState
-from acquit.spark.spool.owner import claim, claim_source, read_owner, refuse_other_source, what_if_lost
+from acquit.spark.spool.owner import (
+    claim,
+    claim_source,
+    read_owner,
+    refuse_lost_owner,
+    refuse_other_source,
+    what_if_lost,
+)
 from acquit.spark.spool.places import describe, open_store
 from acquit.spark.spool.store import FolderStore, SpoolStore, StoreDoubt
 
@@ -184,11 +191,14 @@ class Spool:
     def begins_after(self) -> int:
         """The epoch after which a query with a new checkpoint begins: 0, or where a spool that was given up stood.
 
-        For the driver. Raises SpoolOwned when epochs have been finished since: then there was a checkpoint before.
+        For the driver. Raises SpoolOwned when epochs have been finished since: then there was a checkpoint before; and
+        SpoolDamaged when its owner is lost.
         """
         owner = read_owner(self._store)
         begins_after = 0 if owner is None else owner.begins_after
-        if (floor := self._log.read().floor) > begins_after:
+        state = self._log.read()
+        refuse_lost_owner(self._store, state)
+        if (floor := state.floor) > begins_after:
             query = None if owner is None else owner.query
             raise SpoolOwned(
                 f"spool {self.place} belongs to the query {query}, which has finished epoch {floor}, and this "

@@ -18,13 +18,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, SpoolDamaged, SpoolOwned, SpoolVersionUnsupported
+from acquit.spark.spool.entries import LogTotals
+from acquit.spark.spool.log import Log, LogState
 from acquit.spark.spool.store import SpoolStore, StoreDoubt
 
 FORMAT: Final = 1
 """Format of this file, which is not that of the log."""
+_UUID_LENGTH: Final = 36
 OWNER = "owner"
 SOURCE = "source"
 
@@ -44,7 +47,8 @@ class SpoolOwner:
 
 
 def read_owner(store: SpoolStore) -> SpoolOwner | None:
-    """None when nobody has come yet. Raises SpoolDamaged when a file is not ours."""
+    """None when nobody has come yet, or the file is lost (`refuse_lost_owner`). Raises SpoolDamaged when a file is not
+    ours."""
     owner = _read(store, OWNER)
     if owner is None or owner.query is not None:
         return owner
@@ -52,8 +56,18 @@ def read_owner(store: SpoolStore) -> SpoolOwner | None:
     return owner if heir is None else heir
 
 
+def refuse_lost_owner(store: SpoolStore, state: LogState) -> None:
+    """Raise SpoolDamaged where there is no `owner`, though the log has publications: who publishes has claimed the
+    spool before. (A driver may raise the floor before any task has come.)"""
+    if (state.decided or state.totals != LogTotals()) and store.get(OWNER) is None:
+        raise SpoolDamaged(
+            f"spool {store.place}: the file `{OWNER}` is missing, so nobody can tell whose its rows are: restore it, "
+            "or give the spool to the next query that comes: see `acquit spool repair --take-over`"
+        )
+
+
 def claim(store: SpoolStore, query: str) -> SpoolOwner:
-    """Make `query` the owner if there is none; raise SpoolOwned if there is another."""
+    """Make `query` the owner if there is none; raise SpoolOwned if there is another, and SpoolDamaged if it is lost."""
     for _ in range(3):
         owner = read_owner(store)
         if owner is not None and owner.query is not None:
@@ -70,6 +84,7 @@ def claim(store: SpoolStore, query: str) -> SpoolOwner:
                 "kept for a query with a new checkpoint: this one must not go on"
             )
         if owner is None:
+            refuse_lost_owner(store, Log(store).read())
             name, fresh = OWNER, SpoolOwner(query=query, spool=uuid4().hex)
         else:
             name = _heir_name(owner)
@@ -81,11 +96,29 @@ def claim(store: SpoolStore, query: str) -> SpoolOwner:
     raise SpoolDamaged(f"spool {store.place}: cannot create the file `owner`")
 
 
+def read_source(store: SpoolStore) -> int | None:
+    """None when the spool serves no source yet that has a number: it gets one with the next epoch. Raises SpoolDamaged
+    when the file is not ours."""
+    data = store.get(SOURCE)
+    if data is None:
+        return None
+    try:
+        source = int(data)
+    except ValueError:
+        source = -1
+    if source < 0 or data != _source_line(source):
+        raise SpoolDamaged(
+            f"spool {store.place}: the file `{SOURCE}` is not ours: expected the number of a source. Restore it; or, "
+            "if no other query and no other source uses the spool, remove it: the next task writes it again"
+        )
+    return source
+
+
 def refuse_other_source(store: SpoolStore, source: int | None) -> bool:
     """Raise SpoolOwned where the spool serves another source than this one; None: a source that has no number yet.
-    Returns whether it serves this one already."""
-    found = store.get(SOURCE)
-    if found is None or found == _source_line(source):
+    Returns whether it serves this one already. Raises as `read_source`."""
+    found = read_source(store)
+    if found is None or found == source:
         return found is not None
     owner = read_owner(store)
     query = None if owner is None else owner.query
@@ -141,7 +174,7 @@ def what_if_lost(place: str) -> str:
     )
 
 
-def _source_line(source: int | None) -> bytes:
+def _source_line(source: int) -> bytes:
     return f"{source}\n".encode()
 
 
@@ -159,12 +192,18 @@ def _read(store: SpoolStore, name: str) -> SpoolOwner | None:
             raise SpoolVersionUnsupported(
                 f"spool {store.place}: spool format {fields['format']}; this version of acquit reads format {FORMAT}"
             )
-        query = fields["query"]
+        if fields["acquit"] != "spool" or UUID(fields["spool"]).hex != fields["spool"]:
+            raise ValueError("of something else")
+        query, previous = fields["query"], fields.get("previous", ())
+        for one in (*previous, *([] if query is None else [query])):
+            # Spark's ids are uuids: what is as long as one is one, or was altered.
+            if not isinstance(one, str) or not one or (len(one) == _UUID_LENGTH and str(UUID(one)) != one):
+                raise ValueError(f"{one!r:.60} is no id of a query")
         return SpoolOwner(
-            query=None if query is None else str(query),
-            spool=str(fields["spool"]),
+            query=query,
+            spool=fields["spool"],
             begins_after=int(fields.get("begins_after", 0)),
-            previous=tuple(str(one) for one in fields.get("previous", ())),
+            previous=tuple(previous),
         )
     except NOT_WHAT_WAS_WRITTEN as error:
         raise SpoolDamaged(f"spool {store.place}: the file `{name}` is not ours: {error}") from error

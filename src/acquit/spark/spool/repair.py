@@ -29,7 +29,7 @@ from acquit.spark.spool import wall_clock_ms
 from acquit.spark.spool.entries import FloorRaised
 from acquit.spark.spool.housekeeping import RetentionOptions, write_checkpoint
 from acquit.spark.spool.log import Log
-from acquit.spark.spool.owner import OWNER, give_up
+from acquit.spark.spool.owner import OWNER, SOURCE, give_up
 from acquit.spark.spool.store import SpoolStore
 from acquit.spark.spool.verify import Damage, LenientLog, SpoolVerification, verify
 
@@ -91,7 +91,11 @@ def repair(
     actions = [Action("forget", one.name, one.cost) for one in forgotten]
     if options.take_over is not None:
         actions += _plan_take_over(store, found, left, options.take_over)
-        left = [one for one in left if one.name != OWNER and not (one.name.startswith("data/") and _finishes(options))]
+        left = [
+            one
+            for one in left
+            if one.name not in (OWNER, SOURCE) and not (one.name.startswith("data/") and _finishes(options))
+        ]
     removed = [*found.leftovers, *(found.unpublished if options.stopped or options.take_over else ())]
     actions += [Action("remove", name) for name in removed]
     if not dry_run:

@@ -26,11 +26,12 @@ from acquit.spark.spool.entries import Publication, Run, decode_run
 from acquit.spark.spool.housekeeping import forget_run, number_of
 from acquit.spark.spool.identities import NONE, Identities
 from acquit.spark.spool.log import Log, LogState, slot_name
-from acquit.spark.spool.owner import OWNER, SOURCE, SpoolOwner, read_owner
+from acquit.spark.spool.owner import OWNER, SOURCE, SpoolOwner, read_owner, read_source, refuse_lost_owner
 from acquit.spark.spool.store import TEMPORARY_SUFFIX, SpoolStore
 
 FOLDERS: Final = ("log", "checkpoints", "data", "identities", "plans", "acknowledged", "probes")
 _NAMED_BY_ENTRIES: Final = ("data", "identities")
+_NO_QUERY: Final = "no query can use the spool"
 _LOOKS_MAX: Final = 12
 _ALTERED: Final = "the checksum does not fit: the file was altered or is cut short"
 
@@ -108,8 +109,13 @@ def _look(store: SpoolStore) -> SpoolVerification:
     owner = None
     try:
         owner = read_owner(store)
+        refuse_lost_owner(store, log.state)
     except SpoolDamaged as error:
-        damage.append(Damage(OWNER, str(error), "no query can use the spool"))
+        damage.append(Damage(OWNER, str(error), _NO_QUERY))
+    try:
+        read_source(store)
+    except SpoolDamaged as error:
+        damage.append(Damage(SOURCE, str(error), _NO_QUERY))
     data_files = rows = 0
     for publication in log.state.decided.values():
         if publication.data is not None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from acquit.errors import SpoolOwned
-from acquit.spark.spool import FolderStore, StoreDoubt
-from acquit.spark.spool.owner import SpoolOwner, claim, claim_source, give_up, read_owner
+from acquit.errors import SpoolDamaged, SpoolOwned
+from acquit.spark.columns import MessageColumns
+from acquit.spark.spool import FolderStore, Spool, StoreDoubt
+from acquit.spark.spool.owner import SpoolOwner, claim, claim_source, give_up, read_owner, refuse_other_source
+from tests.support.queue_double import QueueDouble, part, posting
 
 
 @pytest.fixture
@@ -118,3 +120,60 @@ def test_a_source_whose_answer_is_lost_is_read_back(store: FolderStore, monkeypa
     monkeypatch.setattr(store, "put_if_absent", doubtful)
     claim_source(store, 7)
     assert store.get("source") == b"7\n"
+
+
+QUERY = "5d0c5c1e-2f5e-4c43-8f3a-0a8f5f1d9f3b"
+
+
+@pytest.mark.parametrize(
+    ("was", "harm"),
+    [
+        (b'"spool": "', b'"spool": "x'),
+        (b'"acquit": "spool"', b'"acquit": "spoon"'),
+        (b'"5d0c', b'"5d0s'),
+        (b'"5d0c5c1e-', b'"5d0c5c1em'),
+        (b'"before"', b"null"),
+        (b'"before"', b'""'),
+        (b'["before"]', b"3"),
+        (b'"begins_after": 0', b'"begins_after": "x"'),
+        (b'"query"', b'"quern"'),
+    ],
+)
+def test_an_owner_that_was_altered_is_damage_and_not_another_query(store: FolderStore, was: bytes, harm: bytes) -> None:
+    claim(store, "before")
+    give_up(store, 0)
+    heir = f"owner-{claim(store, QUERY).spool}"
+    written = store.get(heir)
+    assert written is not None and was in written
+    store.remove(heir)
+    store.put(heir, written.replace(was, harm, 1))
+    with pytest.raises(SpoolDamaged, match=f"the file `{heir}` is not ours"):
+        claim(store, QUERY)
+
+
+@pytest.mark.parametrize("content", [b"", b"7", b"-7\n", b"7\x00\n", b"w\n", b"\xff\xfe", b"07\n"])
+def test_a_source_that_was_altered_is_damage_and_not_another_source(store: FolderStore, content: bytes) -> None:
+    claim(store, QUERY)
+    store.put("source", content)
+    for attempt in (lambda: claim_source(store, 7), lambda: refuse_other_source(store, None)):
+        with pytest.raises(SpoolDamaged, match="the file `source` is not ours.* remove it") as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    store.remove("source")
+    claim_source(store, 7)
+
+
+def test_a_spool_that_has_lost_its_owner_is_given_to_nobody(store: FolderStore) -> None:
+    spool = Spool(store)
+    spool.finish(1)  # of a batch that nobody read
+    claim(store, QUERY)
+    spool.take(part(2), QueueDouble(posting(1)).attach, MessageColumns("queue"))
+    store.remove("owner")
+    for attempt in (lambda: claim(store, QUERY), lambda: claim(store, "another"), spool.begins_after):
+        with pytest.raises(SpoolDamaged, match="the file `owner` is missing"):
+            attempt()
+    spool.finish(2)
+    with pytest.raises(SpoolDamaged, match="the file `owner` is missing"):
+        claim(store, "another")
+    give_up(store, 2)
+    assert claim(store, "another").begins_after == 2

@@ -155,9 +155,10 @@ def test_rows_that_are_damaged_can_only_be_finished(root: Path) -> None:
     assert verify(FolderStore(root)).damage == ()
 
 
-def test_a_damaged_owner_is_replaced_by_a_take_over(root: Path) -> None:
-    (root / "owner").write_bytes(b"")
-    assert [one.name for one in mend(root).left] == ["owner"]
+@pytest.mark.parametrize("name", ["owner", "source"])
+def test_a_damaged_owner_or_source_is_replaced_by_a_take_over(root: Path, name: str) -> None:
+    (root / name).write_bytes(b"")
+    assert [one.name for one in mend(root).left] == [name]
     planned = mend(root, take_over=TakeOver.REPLAY, dry_run=True)
     done = mend(root, take_over=TakeOver.REPLAY)
     assert done.left == () and done.actions == planned.actions

@@ -11,7 +11,7 @@ import pytest
 from acquit.spark.columns import MessageColumns
 from acquit.spark.spool import FolderStore, RetentionOptions, Spool, attempt
 from acquit.spark.spool.data import encode_batches
-from acquit.spark.spool.owner import claim, give_up
+from acquit.spark.spool.owner import claim, claim_source, give_up
 from acquit.spark.spool.verify import SpoolVerification, verify
 from tests.support.queue_double import QueueDouble, part, posting
 
@@ -160,6 +160,20 @@ def test_an_owner_that_is_not_ours_is_damage(root: Path) -> None:
     (root / "owner").write_text("{")
     (one,) = look(root).damage
     assert one.name == "owner" and "no query can use the spool" in one.cost
+
+
+@pytest.mark.parametrize("name", ["owner", "source"])
+@pytest.mark.parametrize("content", [None, b"", b"\x00" * 9], ids=["gone", "empty", "zeros"])
+def test_whose_it_is_is_looked_at(root: Path, name: str, content: bytes | None) -> None:
+    claim_source(FolderStore(root), 7)
+    assert look(root).damage == ()
+    (root / name).unlink()
+    if content is not None:
+        (root / name).write_bytes(content)
+    found = [(one.name, one.cost) for one in look(root).damage]
+    # A spool of an earlier version has no number of its source, until it is in use again.
+    healed = (name, content) == ("source", None)
+    assert found == ([] if healed else [(name, "no query can use the spool")])
 
 
 @pytest.mark.parametrize("unreadable", ["owner", "the heir"])
