@@ -328,7 +328,7 @@ def _properties(row: RowValues, exact: Mapping[str, Value], own_id: str, address
     if row.group_sequence is not None and not 0 <= row.group_sequence <= _UINT_MAX:
         raise BadRow(f"the column group_sequence is {row.group_sequence}, expected 0 to {_UINT_MAX}")
     fields = [
-        _id(row.message_id, exact.get("message_id")) if row.message_id else _text(own_id),
+        _id(row.message_id, exact.get("message_id")) if row.message_id is not None else _text(own_id),
         _NULL if row.user_id is None else _sized(_BINARY, row.user_id),
         _NULL if address is None else _text(address),
         _NULL if row.subject is None else _text(row.subject),
