@@ -55,7 +55,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "text": "STRING",
     "whole": "BIGINT (or a smaller one)",
     "truth": "BOOLEAN",
-    "time": "TIMESTAMP",
+    "time": "TIMESTAMP (not TIMESTAMP_NTZ)",
     "texts": "MAP<STRING, STRING>",
     "values": "MAP<STRING, ...> of STRING, BIGINT, DOUBLE, BOOLEAN or BINARY",
 }
@@ -191,7 +191,8 @@ def _is(kind: str, arrow_type: pa.DataType) -> bool:
         case "truth":
             return bool(types.is_boolean(arrow_type))
         case "time":
-            return bool(types.is_timestamp(arrow_type))
+            # TIMESTAMP_NTZ has no zone, and says no instant.
+            return bool(types.is_timestamp(arrow_type) and arrow_type.tz is not None)
         case "fraction":
             return bool(types.is_floating(arrow_type))
         case _:

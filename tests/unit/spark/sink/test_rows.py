@@ -185,6 +185,14 @@ def test_all_columns_of_the_source_are_taken_or_passed_over() -> None:
         ({"body": TEXT, "annotations": pa.map_(TEXT, pa.int64())}, "expected MAP<STRING, STRING>"),
         ({"body": TEXT, "application_properties": pa.map_(TEXT, pa.list_(TEXT))}, "column application_properties"),
         ({"body": TEXT, "created_at": pa.int64()}, "expected TIMESTAMP"),
+        (
+            {"body": TEXT, "created_at": pa.timestamp("us")},
+            "column created_at is timestamp[us], expected TIMESTAMP (not",
+        ),
+        (
+            {"body": TEXT, "expires_at": pa.timestamp("us")},
+            "column expires_at is timestamp[us], expected TIMESTAMP (not",
+        ),
         ({"body": TEXT, "n": pa.float64()}, "the option idColumn, is double"),
     ],
 )
