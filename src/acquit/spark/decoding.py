@@ -34,6 +34,12 @@ from acquit.spark.json_columns import BOM, FLOAT32_MAX, JsonColumns
 from acquit.spark.options import Option, read_choice
 
 _STRUCT: Final = re.compile(r"struct\s*<", re.IGNORECASE)
+# Python's constructors take more: spaces, underscores, digits of other scripts, weeks, dates without hyphens.
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME: Final = re.compile(
+    rf"{_DATE.pattern}([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?", re.ASCII
+)
 
 
 class BodyAs(StrEnum):
@@ -158,7 +164,7 @@ class JsonDecoder:
             parse_constant=_refuse_constant, parse_float=_exactly if _has_decimal(kind) else None
         )
         self._short = JsonColumns.of(kind)
-        self.stored: bytes | None = f"json 1 {kind}".encode()
+        self.stored: bytes | None = f"json 2 {kind}".encode()
 
     @classmethod
     def of(cls, kind: pa.DataType) -> JsonDecoder:
@@ -377,7 +383,7 @@ def _decimal(kind: pa.DataType, _: str) -> Converter:
     quantum = Decimal(1).scaleb(-kind.scale)
 
     def decimal(value: object) -> object:
-        if type(value) in (int, Decimal, str):
+        if type(value) in (int, Decimal) or (type(value) is str and _NUMBER.fullmatch(value)):
             try:
                 number = Decimal(value).quantize(quantum, context=context)  # type: ignore[arg-type]  # one of the three
                 if number.is_finite():
@@ -392,7 +398,7 @@ def _decimal(kind: pa.DataType, _: str) -> Converter:
 def _day(_: pa.DataType, __: str) -> Converter:
     def day(value: object) -> object:
         try:
-            if type(value) is str:
+            if type(value) is str and _DATE.fullmatch(value):
                 return date.fromisoformat(value)
         except ValueError:
             pass
@@ -406,7 +412,7 @@ def _moment(kind: pa.DataType, _: str) -> Converter:
 
     def moment(value: object) -> object:
         try:
-            if type(value) is str:
+            if type(value) is str and _TIME.fullmatch(value):
                 found = datetime.fromisoformat(value)
                 if zoned:
                     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

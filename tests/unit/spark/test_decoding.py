@@ -38,6 +38,8 @@ def decode(kind: pa.DataType, text: str) -> object:
         (pa.decimal128(10, 2), "12.34", Decimal("12.34")),
         (pa.decimal128(38, 18), "0.123456789012345678", Decimal("0.123456789012345678")),
         (pa.decimal128(10, 2), '"5"', Decimal("5.00")),
+        (pa.decimal128(10, 2), '"-1.25e1"', Decimal("-12.50")),
+        (pa.decimal128(10, 2), '"+.5"', Decimal("0.50")),
         (TEXT, '"text"', "text"),
         (TEXT, "1.5", "1.5"),
         (TEXT, '{"a": [1, null]}', '{"a": [1, null]}'),
@@ -87,7 +89,34 @@ def test_what_fits(kind: pa.DataType, text: str, value: object) -> None:
         (TEXT, "[1e999]", "v has a number that cannot be held"),
         (pa.map_(TEXT, TEXT), r'{"\ud800": ""}', "v.[] is no text: half of a surrogate pair"),
         (pa.binary(), '"a"', "v is no text in base 64"),
+        *(
+            (
+                pa.decimal128(10, 2),
+                json.dumps(text),
+                "v is no decimal number of 10 digits with 2 of them behind the point",
+            )
+            for text in ("1_0.5", " 5 ", "5\n", "\u0665", "\uff15", "", ".", "1e", "0x5", "1,5", "Infinity", "sNaN")
+        ),
         (pa.date32(), '"31.1.2026"', "v is no date as 2026-01-31"),
+        *(
+            (pa.date32(), json.dumps(text), "v is no date as 2026-01-31")
+            for text in ("20260131", "2026-W05-6", "2026W056", " 2026-01-31", "2026-01-31\n", "2026-01-31T12:00")
+        ),
+        *(
+            (kind, json.dumps(text), f"v is no time as 2026-01-31T12:00:00{end}")
+            for kind, end in ((TIME, "Z"), (pa.timestamp("us"), ", without an offset"))
+            for text in (
+                "2026-W05-6",
+                "2026-W05-6T12:00:00",
+                "20260131T120000",
+                "20260131",
+                "2026-01-31x12:00:00",
+                "2026-01-31T12:00:00 ",
+                "2026-01-31T120000",
+                "2026-01-31T12",
+                "\u0662026-01-31T12:00:00",
+            )
+        ),
         (TIME, "1769860800", "v is no time as 2026-01-31T12:00:00Z"),
         (TIME, '"0001-01-01T00:00:00+01:00"', "v is no time as 2026-01-31T12:00:00Z"),
         (pa.timestamp("us"), '"2026-01-31T12:00Z"', "v is no time as 2026-01-31T12:00:00, without an offset"),
