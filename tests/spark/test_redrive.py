@@ -98,6 +98,29 @@ def test_letters_are_known_by_message_id_in_a_table_without_sequences(
     assert [body for body, _ in drain(broker.url, address)] == ["m2", "m3"]
 
 
+@pytest.mark.parametrize("delta", [True, False])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)], ids=str)
+def test_letters_are_known_in_a_table_that_has_grown(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path, delta: bool, order: tuple[int, ...]
+) -> None:
+    sequences = die(broker.url, address)
+    ids = [f"{address}-{number}" for number in range(len(sequences))]
+    parts = [
+        pa.table({"message_id": [ids[0], None]}),
+        pa.table({"sequence": [sequences[1], None], "message_id": ["of another letter", ids[2]]}),
+        # By its sequence it is the row of another message, which has the same id.
+        pa.table({"sequence": [1 << 40], "message_id": [ids[3]]}),
+    ]
+    for number in order:
+        if delta:
+            write_deltalake(tmp_path, parts[number], mode="append", schema_mode="merge")
+        else:
+            pq.write_table(parts[number], tmp_path / f"part-{order.index(number)}.parquet")
+    where = f"origin_queue = '{address}'"
+    planned = redrive(RedriveOptions(url=broker.url, where=where, table=tmp_path, dry_run=True), spark=spark)
+    assert [one.in_table for one in planned.shown] == [True, True, True, False, False]
+
+
 def test_a_letter_that_does_not_say_where_it_died(spark: SparkSession, broker: acquit.Broker, address: str) -> None:
     letters, elsewhere = f"{address}.letters", f"{address}.elsewhere"
     with acquit.connect(broker.url) as connection, connection.session() as session:

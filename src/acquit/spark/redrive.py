@@ -170,7 +170,7 @@ def redrive(
     started_s = time.monotonic()
     refuse_connect(spark)
     if options.table is not None:
-        _known_by(options.table)  # what is wrong with it is told before Spark has started
+        _known_files(options.table)  # what is wrong with it is told before Spark has started
     say = on_stage or (lambda stage: None)
     say(WAITING.format(options.url))
     if _nothing_there(options):
@@ -259,43 +259,53 @@ def _chosen(session: SparkSession, options: RedriveOptions) -> DataFrame:
 
 
 def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame:
-    """Add the column `in_table`: true if the posting has a row in the table. Reads one column of the table."""
+    """Add the column `in_table`: true if the posting has a row in the table. Reads two columns of that, at most."""
+    letters = letters.withColumn("in_table", sql.lit(False))
     # Listed now: a row that came while Spark started counts.
-    files, column = _known_by(table)
+    files = _known_files(table)
     if not files:
-        return letters.withColumn("in_table", sql.lit(False))
-    ours = _IDENTITIES[column]
-    # As the letters have it: what is of another type, and no such value, is the identity of none.
-    identity = sql.col(column).try_cast(letters.schema[ours].dataType).alias("known")
-    rows = session.read.parquet(*(str(file.path) for file in files)).select(identity)
-    wanted = letters.select(sql.col(ours).alias("known")).distinct()
-    known = rows.join(wanted, "known", "left_semi").distinct().withColumn("found", sql.lit(True))
-    joined = letters.join(known, letters[ours] == known["known"], "left")
-    return joined.withColumn("in_table", sql.coalesce("found", sql.lit(False))).drop("known", "found")
+        return letters
+    # A table may have got a column later than its first rows.
+    rows = session.read.option("mergeSchema", "true").parquet(*(str(file.path) for file in files))
+    for column, ours in _IDENTITIES.items():
+        if column in rows.columns:
+            # As the letters have it: what is of another type, and no such value, is the identity of none.
+            identity = sql.col(column).try_cast(letters.schema[ours].dataType).alias("known")
+            wanted = letters.select(sql.col(ours).alias("known")).distinct()
+            known = (
+                rows.select(identity).join(wanted, "known", "left_semi").distinct().withColumn("found", sql.lit(True))
+            )
+            joined = letters.join(known, letters[ours] == known["known"], "left")
+            in_table = sql.col("in_table") | sql.coalesce("found", sql.lit(False))
+            letters = joined.withColumn("in_table", in_table).drop("known", "found")
+            rows = rows.where(sql.col(column).isNull())
+    return letters
 
 
 _IDENTITIES: Final = {"sequence": "origin_sequence", "message_id": "message_id"}
-"""A column of the table, and that of a letter which is the same for the same posting. The first there is counts."""
+"""A column of the table, and that of a letter which is the same for the same posting. Of a row the first that is not
+null counts."""
 
 
-def _known_by(table: Path) -> tuple[tuple[TableFile, ...], str]:
-    """The table's files, and the column of `_IDENTITIES` that they have; "" of a table without a file. Needs no Spark.
-    Raises ConfigurationError where there is no table, or one that cannot be read so, or it has no such column."""
+def _known_files(table: Path) -> tuple[TableFile, ...]:
+    """The table's files. Needs no Spark. Raises ConfigurationError where there is no table, or one that cannot be read
+    so, or none of its files has a column of `_IDENTITIES`."""
     files = readable_files(table).files
-    if not files:
-        return (), ""
-    try:
-        names = pq.read_schema(files[0].path).names
-    except pa.ArrowInvalid as error:
-        raise ConfigurationError(f"table {table}: {files[0].path} is no Parquet file: {error}") from error
-    except OSError as error:
-        raise ConfigurationError(f"table {table}: {files[0].path} cannot be read: {error}") from error
-    column = next((column for column in _IDENTITIES if column in names), None)
-    if column is None:
+    names: dict[str, None] = {}
+    for file in files:
+        try:
+            names |= dict.fromkeys(pq.read_schema(file.path).names)
+        except pa.ArrowInvalid as error:
+            raise ConfigurationError(f"table {table}: {file.path} is no Parquet file: {error}") from error
+        except OSError as error:
+            raise ConfigurationError(f"table {table}: {file.path} cannot be read: {error}") from error
+        if not _IDENTITIES.keys().isdisjoint(names):
+            return files
+    if files:
         raise ConfigurationError(
             f"table {table}: expected a column {' or '.join(_IDENTITIES)} to know messages by, found {', '.join(names)}"
         )
-    return files, column
+    return ()
 
 
 def _groups(chosen: DataFrame) -> tuple[LetterGroup, ...]:
