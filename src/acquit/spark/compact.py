@@ -29,7 +29,7 @@ from deltalake.exceptions import DeltaError
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.files import make_folders, sync
-from acquit.spark.merging import Roll, bins, delta_files, merge, row_groups, sync_log
+from acquit.spark.merging import Roll, alike, bins, delta_files, merge, row_groups, sync_log
 from acquit.spark.tables import TableFile, TableFiles, TableKind, open_delta, table_files, table_kind
 
 TARGET_BYTES: Final = 128 << 20
@@ -131,7 +131,7 @@ def _kind(options: CompactOptions) -> TableKind:
 def _compact_delta(
     options: CompactOptions, before: TableFiles, on_progress: Progress
 ) -> tuple[int, int, tuple[str, ...]]:
-    planned = bins(delta_files(open_delta(options.table)), options.target_file_bytes)
+    planned = alike(options.table, bins(delta_files(open_delta(options.table)), options.target_file_bytes))
     merged = sum(len(one) for one in planned)
     if not options.dry_run:
         done = 0

@@ -37,7 +37,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from acquit.errors import ConfigurationError, PipelineFailed
-from acquit.spark.merging import Partition, delta_files, merge, sync_log, tier_bins
+from acquit.spark.merging import Partition, alike, delta_files, merge, sync_log, tier_bins
 from acquit.spark.tables import first_line
 
 logger = logging.getLogger("acquit.spark")
@@ -124,7 +124,7 @@ class DeltaAppender:
         if batch_id % _MERGE_EVERY != _MERGE_EVERY - 1:
             return
         try:
-            for files in tier_bins(delta_files(self._open(batch_id)), target_bytes):
+            for files in alike(self._table, tier_bins(delta_files(self._open(batch_id)), target_bytes)):
                 merge(self._table, files)
         except (PipelineFailed, ConfigurationError, OSError, DeltaError, pa.ArrowException) as error:
             logger.warning("table %s: its small files are not merged now: %s", self._table, error)

@@ -140,6 +140,20 @@ def _neighbours(files: Sequence[DeltaFile], target_bytes: int) -> list[list[Delt
     return [one for one in found if len(one) > 1]
 
 
+def alike(table: Path, groups: Iterable[Sequence[DeltaFile]]) -> list[list[DeltaFile]]:
+    """Return the groups, each split into files of the same columns: a table may have got one later than its first rows.
+    Reads the footers. Raises OSError, and pyarrow's exceptions."""
+    found: list[list[DeltaFile]] = []
+    for group in groups:
+        by_columns: dict[str, list[DeltaFile]] = {}
+        for file in group:
+            with _opened(table / file.path) as opened:
+                columns = _columns(opened, table / file.path).to_string(show_field_metadata=False)
+            by_columns.setdefault(columns, []).append(file)
+        found += [one for one in by_columns.values() if len(one) > 1]
+    return found
+
+
 def merge(table: Path, files: Sequence[DeltaFile]) -> DeltaFile:
     """Put one file in the place of `files`, all of one partition.
 
@@ -257,19 +271,27 @@ def row_groups(path: Path) -> Iterator[pa.Table]:
 
     Times as Spark writes them by default (INT96) become instants in microseconds, which Spark reads as the same type.
     """
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-        metadata = file.metadata
-        instants = None
-        if any(file.schema.column(index).physical_type == "INT96" for index in range(len(file.schema))):
-            # By itself pyarrow reads INT96 as nanoseconds: so one sees which they are.
-            instants = pa.schema([_instant(field) for field in pq.read_schema(path)])
+    with _opened(path) as file:
+        metadata, columns = file.metadata, _columns(file, path)
         if not metadata.num_rows:
             return
         raw_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         rows = max(1, min(_GROUP_ROWS, _GROUP_BYTES * metadata.num_rows // max(1, raw_bytes)))
         for batch in file.iter_batches(batch_size=rows):
             group = pa.Table.from_batches([batch])
-            yield group if instants is None else group.cast(instants)
+            yield group if group.schema.equals(columns) else group.cast(columns)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+
+
+def _columns(file: pq.ParquetFile, path: Path) -> pa.Schema:
+    """Return the columns of the rows that `row_groups` gives of the file."""
+    if any(file.schema.column(index).physical_type == "INT96" for index in range(len(file.schema))):
+        # By itself pyarrow reads INT96 as nanoseconds: so one sees which they are.
+        return pa.schema([_instant(field) for field in pq.read_schema(path)])
+    return file.schema_arrow.remove_metadata()
 
 
 def _instant(field: pa.Field) -> pa.Field:

@@ -63,6 +63,22 @@ def test_a_delta_table_keeps_its_rows_in_fewer_files(tmp_path: Path) -> None:
     assert (again.files_before, again.files_after, again.merged) == (1, 1, 0)
 
 
+def test_files_of_a_table_that_has_grown_are_merged_with_their_like(tmp_path: Path) -> None:
+    table = delta_table(tmp_path / "table")
+    for number in range(SMALL):
+        grown = pa.table({"sequence": [SMALL + number], "subject": [f"s{number}"]})
+        write_deltalake(table, grown, mode="append", schema_mode="merge")
+    write_deltalake(table, pa.table({"sequence": [99], "priority": [4]}), mode="append", schema_mode="merge")
+    before = sorted(DeltaTable(table).to_pyarrow_table().to_pylist(), key=str)
+    planned = compact(CompactOptions(table=table, dry_run=True))
+    done = compact(CompactOptions(table=table))
+    assert (done.files_after, done.merged) == (planned.files_after, planned.merged)
+    assert (done.files_before, done.files_after) == (2 * SMALL + 1, 3)
+    assert len(table_files(table).files) == done.files_after
+    assert sorted(DeltaTable(table).to_pyarrow_table().to_pylist(), key=str) == before
+    assert compact(CompactOptions(table=table)).merged == 0
+
+
 def test_delta_rs_does_not_see_two_compactions_at_once(tmp_path: Path) -> None:
     """Why `merging` commits by itself. When this fails, delta-rs has learned it."""
     table = delta_table(tmp_path / "table", 2)
