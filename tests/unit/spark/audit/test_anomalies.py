@@ -484,7 +484,7 @@ def test_dead_letters_by_reason(tmp_path: Path) -> None:
             writer.event(event, sequence)
     # As older brokers wrote one whose last consumer was lost.
     lost = Event(writer.post(), 0, writer.us, MARK, ORDERS, 7, K.DEAD_LETTERED, EventFlag.CONNECTION_LOST, 1, 0)
-    writer._opened.recorder._events.append(pack_event(*lost))
+    writer._opened.recorder.transitions(pack_event(*lost))
     writer.stop()
     audited([tmp_path / "data"], tmp_path / "into")
     found = {
