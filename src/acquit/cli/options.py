@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,17 +24,20 @@ RATE_MAX: Final = 1_000_000_000
 """The highest rate that an option may say, a second."""
 
 
-class FiniteRange(click.FloatRange):
-    """A number from `low` to `high`. For click alone *nan* is within all bounds, and *inf* where there is no upper
-    one."""
+class FiniteRange(click.types.FloatParamType):
+    """A number from `low` to `high`. For click's own range *nan* is within all bounds, and it shows an upper bound that
+    nobody comes near in the help of each option."""
 
     def __init__(self, low: float, high: float = SECONDS_MAX, *, min_open: bool = False) -> None:
-        super().__init__(low, high, min_open=min_open)
+        self._low = low
+        self._high = high
+        self._min_open = min_open
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
+        if not self._low <= number <= self._high or (self._min_open and number == self._low):
+            least = "above" if self._min_open else "from"
+            self.fail(f"expected a number {least} {self._low:g} up to {self._high:,}, found {value!r}", param, ctx)
         return number
 
 
