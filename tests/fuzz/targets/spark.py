@@ -308,7 +308,7 @@ TARGETS = (
         spool_owner,
         ("spark.spool.owner",),
         (SpoolDamaged, SpoolVersionUnsupported),
-        (_encode(SpoolOwner(query="q", spool="s", previous=("p",), begins_after=4)),),
+        (_encode(SpoolOwner(query="q", spool="5" * 32, previous=("p",), begins_after=4)),),
         words=JSON_WORDS,
         long=deep_json(),
     ),
