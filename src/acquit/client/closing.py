@@ -49,8 +49,9 @@ async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float
     """End the session's transaction. Raises what `commit` raises; a rollback raises nothing.
 
     The end goes on by itself if the wait for it is cancelled. The next commit tells what became of a commit before it
-    that nobody waited for: where that was not committed, neither is this one, so that of every transaction its own
-    commit, or the next, has told the truth. Of a rollback there is nothing to tell.
+    that nobody waited for: where that was not committed, neither is this one. A rollback in between tells nothing, and
+    neither does the commit behind that; nor is there anything to tell of a rollback. An end that is cancelled while it
+    waits for the one before it rolls back.
     """
     transactions = session.transactions
     if transactions is None:
@@ -64,9 +65,9 @@ async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float
             transactions.turn(before)
         try:
             await _ended(driver, transactions, before, deadline, timeout_s)
-        except asyncio.CancelledError:
-            if not commit:
-                transactions.current.roll_back(BY_US)  # and not a part of the next commit
+        except asyncio.CancelledError:  # it was not begun, and is no part of whatever comes next
+            why = "the commit was cancelled while it waited for the one before it" if commit else BY_US
+            transactions.current.roll_back(why)
             raise
         if before.wanted and earlier is None:
             earlier = before.error()

@@ -29,7 +29,7 @@ from acquit.client.resuming import ResumingReceiver, ResumingSender, check_exact
 from acquit.client.run_receiving import RunReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.transacting import SessionTransactions, TransactedSender
-from acquit.errors import LocalProtocolError, SessionEnded
+from acquit.errors import LinkDetached, LocalProtocolError, SessionEnded
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import Modified, Target
 from acquit.protocol.delivery import Delivery, ReceivedRun, is_outcome
@@ -397,7 +397,7 @@ class SubscriptionRemoval:
     def on_ended(self, failure: Failure) -> None:
         """The link is over: as we asked for, or because the peer refused, or with its session."""
         self._session.errands.pop(self, None)
-        if failure.orderly:
+        if failure.orderly and issubclass(failure.kind, LinkDetached):
             self.done.succeed()
         else:
             self.done.fail(failure)

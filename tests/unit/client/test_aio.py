@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from acquit import aio, errors
+import acquit
+from acquit import Subscription, aio, errors
 from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
 from acquit.client.modes import AckMode
@@ -736,6 +737,61 @@ def test_what_was_to_be_rolled_back_is_not_committed_where_that_is_cancelled() -
         assert ends == [(b"txn-1", False)], "the second was never begun at the peer"
 
     run(main)
+
+
+def test_a_commit_that_is_cancelled_before_it_begins_is_rolled_back() -> None:
+    """It waits for one before it that nobody waited for; its work is no part of the commit after it."""
+
+    async def main() -> None:
+        server = Server()
+        server.commits = lambda discharge: None
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            session = await connection.session("transacted")
+            sender = await session.sender("q")
+            await sender.send("first")
+            await cancelled(session.commit())
+            await sender.send("second", wait=False)
+            await cancelled(session.commit())
+            with pytest.raises(errors.TransactionRolledBack, match="cancelled while it waited"):
+                await session.commit(SOON)
+        ends = [(request.txn_id, request.fail) for request in server.controlled if isinstance(request, Discharge)]
+        assert ends == [(b"txn-1", False)], "the second was never begun at the peer"
+
+    run(main)
+
+
+def test_a_rollback_takes_the_place_of_a_commit_that_was_cancelled() -> None:
+    async def main() -> None:
+        server = Server()
+        server.commits = lambda discharge: Rejected(Error("amqp:transaction:rollback"))
+        async with serve(server) as where, aio.connect(f"amqp://{where}") as connection:
+            session = await connection.session("transacted")
+            sender = await session.sender("q")
+            await sender.send("first")
+            await cancelled(session.commit())
+            await session.rollback()
+            server.commits = lambda discharge: ACCEPTED
+            await sender.send("second")
+            await session.commit()
+
+    run(main)
+
+
+def test_a_subscription_is_not_called_gone_where_its_session_is_closed_first() -> None:
+    async def main(url: str) -> None:
+        gone = Subscription(name="monthly")
+        async with aio.connect(url, container_id="reader") as connection:
+            session = await connection.session()
+            await (await session.receiver("news", topic=True, subscription=gone)).close()
+            asked = asyncio.create_task(session.unsubscribe(gone))
+            await asyncio.sleep(0)
+            await session.close()
+            with pytest.raises(errors.SessionEnded):
+                await asked
+            await (await connection.session()).unsubscribe(gone)  # it was still there
+
+    with acquit.Broker() as broker:
+        asyncio.run(main(broker.url))
 
 
 async def cancelled(operation: Coroutine[Any, Any, object]) -> None:

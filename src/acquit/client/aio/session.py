@@ -236,6 +236,8 @@ class Session(AsyncClosing):
         A commit that is cancelled goes on, and `rollback` stops it if it was not sent yet. The next `commit` waits for
         it. If it did not succeed, that one does not either: it raises TransactionRolledBack for what was done since,
         and the error of the earlier one is its `__cause__`. Where nothing was done since, that error itself is raised.
+        After a `rollback`, also that of a block, it is not told; and a commit that is cancelled while it waits for an
+        earlier one is rolled back.
         """
         await end_transaction(self._driver, self._core, self._timeout_s(timeout), commit=True)
 
