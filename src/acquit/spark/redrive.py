@@ -22,12 +22,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,7 +45,7 @@ from acquit.spark.connecting import broker_id, connect_patiently
 from acquit.spark.letters import dead_letters
 from acquit.spark.options import BrokerAccess, SparkAt
 from acquit.spark.session import QUERY_ERRORS, QUICK_JAVA, failure_of, reason_of, refuse_connect, session_of
-from acquit.spark.tables import TableFile, readable_files
+from acquit.spark.tables import readable_files
 
 DEAD_LETTER_QUEUE: Final = "DLQ"
 SHOWN: Final = 20
@@ -262,15 +262,12 @@ def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame
     """Add the column `in_table`: true if the posting has a row in the table. Reads two columns of that, at most."""
     letters = letters.withColumn("in_table", sql.lit(False))
     # Listed now: a row that came while Spark started counts.
-    files = _known_files(table)
-    if not files:
+    rows = _identities(session, letters, _known_files(table))
+    if rows is None:
         return letters
-    # A table may have got a column later than its first rows.
-    rows = session.read.option("mergeSchema", "true").parquet(*(str(file.path) for file in files))
     for column, ours in _IDENTITIES.items():
         if column in rows.columns:
-            # As the letters have it: what is of another type, and no such value, is the identity of none.
-            identity = sql.col(column).try_cast(letters.schema[ours].dataType).alias("known")
+            identity = sql.col(column).alias("known")
             wanted = letters.select(sql.col(ours).alias("known")).distinct()
             known = (
                 rows.select(identity).join(wanted, "known", "left_semi").distinct().withColumn("found", sql.lit(True))
@@ -282,30 +279,57 @@ def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame
     return letters
 
 
+def _identities(session: SparkSession, letters: DataFrame, kinds: Iterable[FilesOfKind]) -> DataFrame | None:
+    """Return the columns of `_IDENTITIES` of these files, as the letters have them: what is of another type, and no
+    such value, is null. None without files.
+
+    Of each kind nothing but these columns is read: a table may have got them later than its first rows, and have others
+    whose types were changed."""
+    found: DataFrame | None = None
+    for kind in kinds:
+        columns = [
+            sql.col(name).try_cast(letters.schema[_IDENTITIES[name]].dataType).alias(name) for name in kind.columns
+        ]
+        rows = session.read.parquet(*kind.paths).select(*columns)
+        found = rows if found is None else found.unionByName(rows, allowMissingColumns=True)
+    return found
+
+
 _IDENTITIES: Final = {"sequence": "origin_sequence", "message_id": "message_id"}
 """A column of the table, and that of a letter which is the same for the same posting. Of a row the first that is not
 null counts."""
 
 
-def _known_files(table: Path) -> tuple[TableFile, ...]:
-    """The table's files. Needs no Spark. Raises ConfigurationError where there is no table, or one that cannot be read
-    so, or none of its files has a column of `_IDENTITIES`."""
+class FilesOfKind(NamedTuple):
+    """Files of a table with the same columns of `_IDENTITIES`, of the same types."""
+
+    columns: tuple[str, ...]
+    paths: list[str]
+
+
+def _known_files(table: Path) -> Collection[FilesOfKind]:
+    """Return the table's files that have columns of `_IDENTITIES`. Needs no Spark. Raises ConfigurationError where
+    there is no table, or one that cannot be read so, or none of its files has such a column."""
     files = readable_files(table).files
     names: dict[str, None] = {}
+    kinds: dict[str, FilesOfKind] = {}
     for file in files:
         try:
-            names |= dict.fromkeys(pq.read_schema(file.path).names)
+            schema = pq.read_schema(file.path)
         except pa.ArrowInvalid as error:
             raise ConfigurationError(f"table {table}: {file.path} is no Parquet file: {error}") from error
         except OSError as error:
             raise ConfigurationError(f"table {table}: {file.path} cannot be read: {error}") from error
-        if not _IDENTITIES.keys().isdisjoint(names):
-            return files
-    if files:
+        names |= dict.fromkeys(schema.names)
+        columns = tuple(name for name in _IDENTITIES if name in schema.names)
+        if columns:
+            kind = ", ".join(f"{name} {schema.field(name).type}" for name in columns)
+            kinds.setdefault(kind, FilesOfKind(columns, [])).paths.append(str(file.path))
+    if files and not kinds:
         raise ConfigurationError(
             f"table {table}: expected a column {' or '.join(_IDENTITIES)} to know messages by, found {', '.join(names)}"
         )
-    return ()
+    return kinds.values()
 
 
 def _groups(chosen: DataFrame) -> tuple[LetterGroup, ...]:

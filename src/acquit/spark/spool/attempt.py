@@ -20,6 +20,7 @@ aside.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,7 +38,7 @@ from acquit.spark.spool.entries import FIRST_FORMAT, SECOND_FORMAT, LogTotals, P
 from acquit.spark.spool.housekeeping import number_of
 from acquit.spark.spool.identities import I64, U8, UNKNOWN, Identities, Mask, Outcome
 from acquit.spark.spool.log import Log, LogState
-from acquit.spark.spool.store import TEMPORARY_SUFFIX, SpoolStore
+from acquit.spark.spool.store import SpoolStore
 
 _FEW: Final = 256
 """Messages to have at least before they are looked at: to read some together takes milliseconds, whatever their number,
@@ -145,6 +146,10 @@ def acknowledgement_name(publication: Publication) -> str:
     return f"acknowledged/{publication.epoch}-{publication.part}-{publication.nonce}"
 
 
+_ACKNOWLEDGED: Final = re.compile(r"\d+-\d+-[0-9a-f]{32}")
+"""Names of `acknowledgement_name`; another program may leave files of others beside them."""
+
+
 def lost_publications(acknowledged: Iterable[str], state: LogState) -> list[str]:
     """Return those of the names in `acknowledged`, listed before the log was read, that are above the floor and of no
     publication. A marker is written after its entry, so these entries were lost."""
@@ -152,7 +157,7 @@ def lost_publications(acknowledged: Iterable[str], state: LogState) -> list[str]
     return sorted(
         name
         for name in acknowledged
-        if name not in known and not name.endswith(TEMPORARY_SUFFIX) and (number_of(name) or 0) > state.floor
+        if name not in known and _ACKNOWLEDGED.fullmatch(name) and (number_of(name) or 0) > state.floor
     )
 
 

@@ -143,6 +143,13 @@ def test_an_entry_that_is_missing_is_seen_though_another_has_its_number(root: Pa
     assert [one.name for one in look(root).damage] == [f"acknowledged/{marker.name}"]
 
 
+@pytest.mark.parametrize("name", ["9-0-abc.crc", "9-0-" + "a" * 32 + ".tmp-x", "9-0-" + "a" * 32 + ".tmp"])
+def test_what_another_program_left_beside_acknowledgements_is_none(root: Path, name: str) -> None:
+    (root / "acknowledged" / name).touch()
+    assert look(root).damage == ()
+    Spool(FolderStore(root)).refuse_lost_entries()
+
+
 def test_what_later_entries_name_is_wanted_while_one_before_them_is_damaged(root: Path) -> None:
     altered(sorted((root / "log").iterdir())[-2])
     found = look(root)
