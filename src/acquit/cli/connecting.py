@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 DELAY_MAX_MS: Final = 1_000
 """Milliseconds between two attempts to restore a connection, at most: somebody is watching."""
+OPENS_S_MIN: Final = 1.0
+"""Seconds that a connection may take to open, however soon somebody wants an answer."""
 OPENS_S_MAX: Final = 10.0
 """Seconds that a connection may take to open, where nobody asked for more: the client's own limit."""
 LEAVES_S: Final = 2.0
@@ -41,9 +43,10 @@ _UNTOLD: Final = logging.NullHandler()
 
 
 def opens_within(timeout_s: float) -> float:
-    """Return how long a connection may take to open in a command that waits `timeout_s` for an answer: as long, and no
-    longer than usual. Who gives a broker ten minutes to move messages need not wait so long for a host that is away."""
-    return min(timeout_s, OPENS_S_MAX)
+    """Return how long a connection may take to open in a command that waits `timeout_s` for an answer: as long,
+    within bounds. Who gives a broker ten minutes to move messages need not wait so long for a host that is away, and
+    who waits for nothing has to connect all the same."""
+    return min(max(timeout_s, OPENS_S_MIN), OPENS_S_MAX)
 
 
 @contextmanager

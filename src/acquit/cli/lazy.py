@@ -24,7 +24,7 @@ class HandedOn(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
         group = ctx.parent
-        if group is not None and isinstance(group.command, WholeGroup):
+        if group is not None and isinstance(group.command, WholeGroup) and not ctx.resilient_parsing:
             own = {option.name for option in self.params if isinstance(option, click.Option)}
             for option in group.command.params:
                 name = option.name
@@ -34,7 +34,6 @@ class HandedOn(click.Command):
                     raise click.UsageError(f"{option.opts[0]} belongs to {group.command_path}, not to {self.name}", ctx)
                 if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
                     ctx.params[name] = group.params[name]
-                    ctx.set_parameter_source(name, ParameterSource.COMMANDLINE)
         return rest
 
 

@@ -34,6 +34,8 @@ ACTUAL_EXPIRY: Final = "x-opt-ACTUAL-EXPIRY"
 """Annotations of dead letters, as Artemis names them."""
 ASKING_MAX_S: Final = 5.0
 """Seconds to wait for the names of queues that were perhaps meant."""
+ANSWERS_S_MIN: Final = 1.0
+"""Seconds that a broker has to say that there is nothing more, however short somebody wants to wait."""
 ANSWERS_S_MAX: Final = 5.0
 """Seconds that a broker has to say that there is nothing more, when nothing came for as long as somebody wants to
 wait."""
@@ -156,13 +158,14 @@ def browse(
 
 def waiting(receiver: Receiver, limit: int | None, timeout_s: float) -> Iterator[ReceivedMessage]:
     """Yield what waits at the source of a browsing receiver, up to `limit` messages. Raises ConnectTimeout where the
-    broker does not say within `timeout_s` seconds that there is no more."""
+    broker does not say within `timeout_s` seconds, or one, that there is no more."""
     shown = empty = 0
     # Drained: whatever there is for our credit has come (2.6.7). A drain leaves no credit, and the receive that finds
     # nothing then grants some: so the end of the queue is the second time that nothing came.
     while empty < 2 and (limit is None or shown < limit):
-        if not receiver.drain(timeout_s):
-            raise ConnectTimeout(f"{receiver.address}: the broker did not answer within {timeout_s:g} s")
+        within_s = max(timeout_s, ANSWERS_S_MIN)
+        if not receiver.drain(within_s):
+            raise ConnectTimeout(f"{receiver.address}: the broker did not answer within {within_s:g} s")
         messages = receiver.receive_many(PREFETCH_MAX if limit is None else limit - shown, timeout=0)
         yield from messages
         shown += len(messages)

@@ -59,6 +59,7 @@ WRONG = {
     float: ("2", True, None),
     str: (5, True, None, b"a", "half a pair \ud800"),
     bool: ("no", 0, 1, None),
+    tuple[str, ...]: ("name", (5,), None),
 }
 
 
@@ -76,6 +77,12 @@ def test_no_field_takes_a_value_of_another_type(kind: type) -> None:
             with pytest.raises(ConfigurationError, match=f"^{name}: expected "):
                 kind(**{name: value})
     assert checked
+
+
+def test_a_path_is_taken_for_its_text() -> None:
+    found = Tls(certificate_file=Path("/a"), key_file=Path("/b"))  # type: ignore[arg-type]
+    assert (found.certificate_file, found.key_file) == ("/a", "/b")
+    assert Security(users_file=Path("/c")).users_file == "/c"  # type: ignore[arg-type]
 
 
 def test_two_rules_for_one_pattern_are_one_too_many() -> None:

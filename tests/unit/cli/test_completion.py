@@ -62,6 +62,7 @@ def bash_completes(words: list[str], path: str) -> list[str]:
     [
         (["acquit", "comp"], ["completion"]),
         (["acquit", "queues", "cr"], ["create"]),
+        (["acquit", "queues", "--times", "2", "delete", "--if-u"], ["--if-unused"]),
         (["acquit", "bench", "--dur"], ["--durable"]),
         (["acquit", "receive", "--outcome", "re"], ["release", "reject"]),
     ],

@@ -40,10 +40,10 @@ def test_a_host_that_says_nothing_is_not_waited_for_longer_than_for_an_answer(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun_s = time.monotonic()
-        ran = shell(*command, "--timeout", 0.2, "--url", f"amqp://127.0.0.1:{silent.getsockname()[1]}")
+        ran = shell(*command, "--timeout", 0, "--url", f"amqp://127.0.0.1:{silent.getsockname()[1]}")
         assert time.monotonic() - begun_s < connecting.OPENS_S_MAX
     assert (ran.code, ran.err.count("\n")) == (Exit.UNREACHABLE, 1)
-    assert "within 0.2 s" in ran.err
+    assert "within 1 s" in ran.err
 
 
 def test_a_long_wait_for_an_answer_is_none_for_a_host() -> None:

@@ -81,6 +81,12 @@ def test_browsing_leaves_messages_where_they_are(at_broker: Shell, address: str)
     assert [document["body"] for document in at_broker("browse", address, "--json", "--limit", 1).documents] == ["one"]
 
 
+def test_browsing_without_a_wait_shows_what_is_there(at_broker: Shell, address: str) -> None:
+    at_broker("send", address, "one", "two")
+    ran = at_broker("browse", address, "--timeout", 0, "--json")
+    assert (ran.code, [document["body"] for document in ran.documents]) == (Exit.OK, ["one", "two"])
+
+
 def test_browsing_goes_to_the_end_of_a_long_queue(at_broker: Shell, address: str) -> None:
     at_broker("send", address, "--lines", stdin="x\n" * 250)
     assert len(at_broker("browse", address, "--json").documents) == 250

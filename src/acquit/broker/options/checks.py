@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import Final, Literal, get_args, get_origin, get_type_hints
 
 from acquit.errors import ConfigurationError
@@ -30,6 +31,14 @@ def meant(name: object, known: Iterable[str]) -> str:
     names = list(known)
     close = get_close_matches(str(name), names, n=1, cutoff=0.8)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+
+
+def take_paths(owner: object, *names: str) -> None:
+    """Put the text of a path in the place of one that a program gave as a `pathlib.Path`."""
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, PurePath):
+            object.__setattr__(owner, name, str(value))
 
 
 def check_fields(owner: object, bounds: Mapping[str, tuple[float, float]] | None = None) -> None:
@@ -68,11 +77,12 @@ def _is_text(value: object) -> bool:
         return False
 
 
-_TYPES: Final[Mapping[type, _Field]] = {
+_TYPES: Final[Mapping[object, _Field]] = {
     int: (TYPE_NAMES[int], lambda value: isinstance(value, int) and not isinstance(value, bool)),
     float: (TYPE_NAMES[float], lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
     str: (TYPE_NAMES[str], _is_text),
     bool: (TYPE_NAMES[bool], lambda value: isinstance(value, bool)),
+    tuple[str, ...]: ("a list of texts", lambda value: isinstance(value, tuple | list) and all(map(_is_text, value))),
 }
 
 
@@ -83,4 +93,4 @@ def check_pattern(name: str, pattern: str) -> None:
         raise ConfigurationError(f"{name}: expected words between dots, where a word may be * or #, found {pattern!r}")
 
 
-__all__ = ["TIME_MS_MAX", "TYPE_NAMES", "UINT_MAX", "check_fields", "check_pattern", "meant"]
+__all__ = ["TIME_MS_MAX", "TYPE_NAMES", "UINT_MAX", "check_fields", "check_pattern", "meant", "take_paths"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
-from acquit.broker.options.checks import check_fields, check_pattern
+from acquit.broker.options.checks import check_fields, check_pattern, take_paths
 from acquit.errors import ConfigurationError
 
 Where = Literal["never", "loopback", "always"]
@@ -110,6 +110,7 @@ class Security:
         return "never" if self.users else "loopback"
 
     def __post_init__(self) -> None:
+        take_paths(self, "users_file")
         check_fields(
             self,
             {"verifications_max": (1, 1 << 20), "refusal_delay_ms": (0, 10_000), "login_delay_ms_max": (0, 3_600_000)},
@@ -169,6 +170,7 @@ class Tls:
     kind."""
 
     def __post_init__(self) -> None:
+        take_paths(self, "certificate_file", "key_file", "client_ca_file")
         check_fields(self)
         if bool(self.certificate_file) != bool(self.key_file):
             raise ConfigurationError("key_file: expected together with certificate_file, found only one of them")
