@@ -185,7 +185,7 @@ class Core:
             self._marks,
         )
         self._management = management = ManagementNode(
-            *(self.administration, limits.requests_max, life, entering, queues, self.transactions)
+            self.administration, limits.requests_max, life, entering, queues, self.transactions
         )
 
         # Links and connections, and the turn.
