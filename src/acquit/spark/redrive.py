@@ -22,12 +22,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -170,7 +170,7 @@ def redrive(
     started_s = time.monotonic()
     refuse_connect(spark)
     if options.table is not None:
-        _known_files(options.table)  # what is wrong with it is told before Spark has started
+        next(_known_files(options.table), None)  # what is wrong with it is told before Spark has started
     say = on_stage or (lambda stage: None)
     say(WAITING.format(options.url))
     if _nothing_there(options):
@@ -262,7 +262,7 @@ def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame
     """Add the column `in_table`: true if the posting has a row in the table. Reads two columns of that, at most."""
     letters = letters.withColumn("in_table", sql.lit(False))
     # Listed now: a row that came while Spark started counts.
-    rows = _identities(session, letters, _known_files(table))
+    rows = _identities(session, letters, table)
     if rows is None:
         return letters
     for column, ours in _IDENTITIES.items():
@@ -279,18 +279,20 @@ def _marked(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame
     return letters
 
 
-def _identities(session: SparkSession, letters: DataFrame, kinds: Iterable[FilesOfKind]) -> DataFrame | None:
-    """Return the columns of `_IDENTITIES` of these files, as the letters have them: what is of another type, and no
-    such value, is null. None without files.
+def _identities(session: SparkSession, letters: DataFrame, table: Path) -> DataFrame | None:
+    """Return the columns of `_IDENTITIES` of a table, as the letters have them: what is of another type, and no such
+    value, is null. None for a table without files.
 
-    Of each kind nothing but these columns is read: a table may have got them later than its first rows, and have others
-    whose types were changed."""
+    The files of each kind are read together, and nothing of them but these columns: a table may have got them later
+    than its first rows, and have others whose types were changed."""
+    kinds: dict[Kind, list[str]] = {}
+    for kind, path in _known_files(table):
+        kinds.setdefault(kind, []).append(path)
     found: DataFrame | None = None
-    for kind in kinds:
-        columns = [
-            sql.col(name).try_cast(letters.schema[_IDENTITIES[name]].dataType).alias(name) for name in kind.columns
-        ]
-        rows = session.read.parquet(*kind.paths).select(*columns)
+    for kind, paths in kinds.items():
+        types = {name: letters.schema[_IDENTITIES[name]].dataType for name, _ in kind}
+        columns = [sql.col(name).try_cast(wanted).alias(name) for name, wanted in types.items()]
+        rows = session.read.parquet(*paths).select(*columns)
         found = rows if found is None else found.unionByName(rows, allowMissingColumns=True)
     return found
 
@@ -300,19 +302,16 @@ _IDENTITIES: Final = {"sequence": "origin_sequence", "message_id": "message_id"}
 null counts."""
 
 
-class FilesOfKind(NamedTuple):
-    """Files of a table with the same columns of `_IDENTITIES`, of the same types."""
-
-    columns: tuple[str, ...]
-    paths: list[str]
+Kind = tuple[tuple[str, pa.DataType], ...]
+"""Columns of `_IDENTITIES` that a file has, and their types."""
 
 
-def _known_files(table: Path) -> Collection[FilesOfKind]:
-    """Return the table's files that have columns of `_IDENTITIES`. Needs no Spark. Raises ConfigurationError where
-    there is no table, or one that cannot be read so, or none of its files has such a column."""
+def _known_files(table: Path) -> Iterator[tuple[Kind, str]]:
+    """Yield the table's files that have columns of `_IDENTITIES`, each as soon as it is looked at. Needs no Spark.
+    Raises ConfigurationError where there is no table, or one that cannot be read so, or none of its files has such a
+    column."""
     files = readable_files(table).files
     names: dict[str, None] = {}
-    kinds: dict[str, FilesOfKind] = {}
     for file in files:
         try:
             schema = pq.read_schema(file.path)
@@ -321,15 +320,13 @@ def _known_files(table: Path) -> Collection[FilesOfKind]:
         except OSError as error:
             raise ConfigurationError(f"table {table}: {file.path} cannot be read: {error}") from error
         names |= dict.fromkeys(schema.names)
-        columns = tuple(name for name in _IDENTITIES if name in schema.names)
-        if columns:
-            kind = ", ".join(f"{name} {schema.field(name).type}" for name in columns)
-            kinds.setdefault(kind, FilesOfKind(columns, [])).paths.append(str(file.path))
-    if files and not kinds:
+        kind = tuple((name, schema.field(name).type) for name in _IDENTITIES if name in schema.names)
+        if kind:
+            yield kind, str(file.path)
+    if files and _IDENTITIES.keys().isdisjoint(names):
         raise ConfigurationError(
             f"table {table}: expected a column {' or '.join(_IDENTITIES)} to know messages by, found {', '.join(names)}"
         )
-    return kinds.values()
 
 
 def _groups(chosen: DataFrame) -> tuple[LetterGroup, ...]:
