@@ -557,15 +557,15 @@ def test_a_deadline_that_moves_later_is_asked_again() -> None:
     run(main)
 
 
-def test_a_blocked_loop_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_blocked_loop_is_noticed(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         stage = Stage(options=PumpOptions(late_ms=1_000))
         time_s = stage.loop.time
         due = time_s() + 1.0
-        stage.engine.next_deadline = lambda: due  # type: ignore[method-assign]
+        monkeypatch.setattr(stage.engine, "next_deadline", lambda: due)
         stage.pump.flush()
-        stage.engine.next_deadline = lambda: None  # type: ignore[method-assign]
-        stage.loop.time = lambda: time_s() + 4.0  # type: ignore[method-assign]
+        monkeypatch.setattr(stage.engine, "next_deadline", lambda: None)
+        monkeypatch.setattr(stage.loop, "time", lambda: time_s() + 4.0)
         while not caplog.records:
             await asyncio.sleep(0)
 
@@ -574,7 +574,9 @@ def test_a_blocked_loop_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     assert "the event loop was blocked for 3.0 s: heartbeats to 10.0.0.1:5 were not sent meanwhile" in caplog.text
 
 
-def test_what_is_due_when_it_is_asked_for_is_not_late(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_due_when_it_is_asked_for_is_not_late(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a close is, of a connection that has been idle: no word of a blocked loop."""
 
     async def main() -> None:
@@ -585,8 +587,8 @@ def test_what_is_due_when_it_is_asked_for_is_not_late(caplog: pytest.LogCaptureF
             told.append(now)
             return []
 
-        stage.engine.handle_deadline = handle_deadline  # type: ignore[method-assign]
-        stage.engine.next_deadline = lambda: None if told else stage.loop.time() - 3.0  # type: ignore[method-assign]
+        monkeypatch.setattr(stage.engine, "handle_deadline", handle_deadline)
+        monkeypatch.setattr(stage.engine, "next_deadline", lambda: None if told else stage.loop.time() - 3.0)
         stage.pump.flush()
         while not told:
             await asyncio.sleep(0)

@@ -71,10 +71,13 @@ def _fields(kind: type) -> Mapping[str, _Field]:
 
 def _is_text(value: object) -> bool:
     """Return True for a text that has an encoding: half of a surrogate pair has none."""
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and value.encode() is not None
+        value.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 _TYPES: Final[Mapping[object, _Field]] = {
