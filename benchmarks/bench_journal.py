@@ -2,7 +2,8 @@
 
     python benchmarks/bench_journal.py [--short] [--folder DIR]
 
-* the loop's share of one posting (1 KB) and of one packed transition, in microseconds;
+* the loop's share of one posting (1 KB) and of one packed transition, by itself and among a thousand that are packed a
+  column at a time, in microseconds;
 * messages per second for a 1 KB message posted, acquired and accepted, durable each batch of 1, 10, 100 and 1000: the
   whole way through recorder, batch, sync, hash and summary, with the chores on a thread of their own;
 * the time and memory of a recovery with many live messages.
@@ -23,7 +24,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from acquit.ledger.events import EventKind
+from acquit.ledger.events import DURABLE, EventKind, pack_events
 from acquit.ledger.records import Queue, encode_id, encode_posting_meta
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, write_now
 from acquit.store.interface import Batch
@@ -53,7 +54,7 @@ def loop_cost(rounds: int) -> None:
     recorder, journal = opened.recorder, opened.journal
     for size in (100, 1024):
         payload = bytes(size)
-        postings, metas, transitions, batches = [], [], [], []
+        postings, metas, transitions, together, batches = [], [], [], [], []
         for _ in range(rounds):
             when = now_us()
             sequences = [opened.sequences.take(when) for _ in range(1000)]
@@ -72,14 +73,25 @@ def loop_cost(rounds: int) -> None:
                 recorder.transition(ACQUIRED, sequence, QUEUE, fingerprint, when, 7)
                 recorder.transition(ACCEPTED, sequence, QUEUE, fingerprint, when, 7)
             transitions.append((time.perf_counter() - start) / 2)
+            fingerprints = [fingerprint for _, fingerprint in posted]
+            start = time.perf_counter()
+            for kind in (ACQUIRED, ACCEPTED):
+                recorder.transitions(pack_events(sequences, fingerprints, when, QUEUE, 7, kind, flags=DURABLE))
+            together.append((time.perf_counter() - start) / 2)
             start = time.perf_counter()
             batch = recorder.take_batch()
             batches.append(time.perf_counter() - start)
             assert batch is not None
             batch.write_and_sync()
             journal.complete(batch)
-        parts = (("plain fields", metas), ("posting", postings), ("transition", transitions), ("batch share", batches))
-        text = ", ".join(f"{name} {statistics.median(times) * 1e3:.2f}" for name, times in parts)
+        parts = {
+            "plain fields": metas,
+            "posting": postings,
+            "transition": transitions,
+            "of a thousand": together,
+            "batch share": batches,
+        }
+        text = ", ".join(f"{name} {statistics.median(times) * 1e3:.2f}" for name, times in parts.items())
         print(f"loop, {size:4} B, microseconds each: {text}")
     journal.close()
 

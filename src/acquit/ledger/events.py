@@ -201,8 +201,8 @@ def pack_events(
     transaction: int = 0,
     origins: Sequence[int] | None = None,
 ) -> bytes:
-    """Pack events that differ in sequence, fingerprint and perhaps origin alone, a column at a time: what takes 100 ns
-    for an event that is packed by itself takes 25 here (`benchmarks/bench_journal.py`)."""
+    """Pack events that differ in sequence, fingerprint and perhaps origin alone, a column at a time: a tenth of the
+    time of packing each by itself (`benchmarks/bench_journal.py`)."""
     # An event is six words of eight bytes, and the columns are three of them.
     words = array("Q", pack_event(0, 0, time_us, 0, queue, actor, kind, flags, 0, transaction)) * len(sequences)
     words[_SEQUENCE::_WORDS] = _column(sequences)
