@@ -218,9 +218,10 @@ class _Measurement:
 
     async def _post(self, sender: Sender, index: int) -> None:
         """Post this sender's share, and hear of its outcomes, until all is posted or the queue is full."""
-        # Where somebody receives, there will be room.
         plan = self._plan
-        outcomes = _Outcomes(self, min(_FULL_S, plan.stall_s / 2) if plan.scenario in _UNRECEIVED else None)
+        # Where somebody receives, there will be room. It is a wait, however short: others have to have their turn.
+        full_s = max(_TICK_S, min(_FULL_S, plan.stall_s / 2)) if plan.scenario in _UNRECEIVED else None
+        outcomes = _Outcomes(self, full_s)
         work = [asyncio.create_task(job) for job in (outcomes.hear(), self._send(sender, index, outcomes))]
         self._tasks += work
         _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)

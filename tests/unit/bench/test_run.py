@@ -132,6 +132,11 @@ def test_what_does_not_move_is_given_up(broker: acquit.Broker) -> None:
         node.request("DELETE", QUEUE, name="paused")
 
 
+def test_no_patience_at_all_is_no_endless_loop(broker: acquit.Broker) -> None:
+    with pytest.raises(BenchStalled, match="nothing came for 0 s"):
+        measured(broker, scenario=Scenario.SEND, count=50_000, stall_s=0.0)
+
+
 @pytest.mark.parametrize(("scenario", "received"), [(Scenario.SEND, 0), (Scenario.RECEIVE, 10)])
 @pytest.mark.parametrize("connections", [1, 3])
 def test_a_queue_that_is_full_ends_the_posting(scenario: Scenario, received: int, connections: int) -> None:
