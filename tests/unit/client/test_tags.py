@@ -15,6 +15,7 @@ def test_tags() -> None:
     assert first[64] == b"000010"
     assert first[64**2] == b"000100"
     assert len(set(first)) == len(first)
+    assert first == sorted(first)
     assert {len(tag) for tag in first} == {TAG_BYTES}
     assert all(tag.isascii() and tag.decode().isprintable() for tag in first)
 
