@@ -311,9 +311,13 @@ class Template:
 
     def metas(self, address: bytes, payloads: Sequence[bytes]) -> list[bytes]:
         """Return `meta` of each of these messages."""
-        if self.id_end or self.group_end:
+        if self.group_end:
             return [self.meta(address, payload) for payload in payloads]
-        return [self.meta(address, b"")] * len(payloads)
+        id_at, id_end = self.id_at, self.id_end
+        if not id_end:
+            return [self.meta(address, b"")] * len(payloads)
+        before = self.meta(address, bytes(id_end))[: id_at - id_end or None]
+        return [before + payload[id_at:id_end] for payload in payloads]
 
     def meta_of_identified(self, address: bytes, payload: bytes, identity: bytes, fingerprint: int) -> bytes:
         """`Posting.meta` of a message that is `identified`, and in no group. `fingerprint`: of its body; 0 where its id

@@ -246,8 +246,9 @@ def same(template: Template, payload: bytes) -> None:
     assert template.properties(rests) == [payload[bounds[APPLICATION_PROPERTIES] : bounds[BODY_RANK]]] * 3
 
 
-def test_each_of_many_has_its_own_id_and_its_own_body() -> None:
-    payloads = [Message(f"body {at}", message_id=f"id-{at}").encode() for at in range(3)]
+@pytest.mark.parametrize("message_id", ["id-{}", ""])
+def test_each_of_many_has_its_own_id_and_its_own_body(message_id: str) -> None:
+    payloads = [Message(f"body {at}", message_id=message_id.format(at)).encode() for at in range(3)]
     template = learn_template(read_posting(payloads[0]))
     assert template is not None
     postings = [read_posting(payload) for payload in payloads]
