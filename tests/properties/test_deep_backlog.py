@@ -34,6 +34,7 @@ QUEUE = Queue(1, "q", "q", AddressPolicy(), auto_created=True)
 KINDS = (
     "post",
     "post many",
+    "post run",
     "late",
     "take",
     "put back",
@@ -49,7 +50,7 @@ KINDS = (
     "coming",
     "read back",
 )
-WEIGHTS = 6, 9, 1, 4, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 2
+WEIGHTS = 6, 9, 3, 1, 7, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 3
 
 
 class Bare:
@@ -90,7 +91,7 @@ class Deep:
         self.skipped: list[int] = []
         self.in_hand: list[Message] = []
         self.walkers: list[Walker] = []
-        self.last = self.parked = self.read_back = 0
+        self.last = self.parked = self.parked_runs = self.read_back = 0
 
     def message(self, sequence: int, priority: int) -> Message:
         durable = DURABLE if self.rng.random() < 0.95 else 0
@@ -139,6 +140,27 @@ class Deep:
         self.backlog.replace(block, len(sequences), run)
         self.read_back += len(sequences) > 1
 
+    def post_run(self, sequences: range, priority: int, *, together: bool) -> None:
+        """Put durable messages that came together at the end, parked where that can be; else, perhaps, `together`."""
+        rests, recorded = [b"x"] * len(sequences), Recorded(self, sequences, sequences)  # type: ignore[arg-type]
+        run = MessageRun(QUEUE, sequences, Bare(priority), rests, 0, 0, 1, recorded)  # type: ignore[arg-type]
+        run.pending = False
+        self.model += [(-priority, sequence) for sequence in sequences]
+        self.model.sort()
+        self.memory.enter_all(QUEUE, len(sequences), 0, bodies=False)
+        self.keep_run(run)
+        before = standing(self.backlog)
+        if self.backlog.park_run(run):
+            self.runs.remove(run)
+            run.end()
+            self.parked_runs += 1
+        else:
+            assert standing(self.backlog) == before
+            if together:
+                self.backlog.extend_run(run)
+            else:
+                self.backlog.extend(run.each())
+
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def gone(self, message: Message) -> None:
@@ -158,8 +180,15 @@ class Deep:
             first, self.last = self.last + 1, self.last + count
             mixed = rng.random() < 0.1
             waiting.extend([self.message(n, rng.choice((4, 9)) if mixed else 4) for n in range(first, self.last + 1)])
+        elif kind == "post run":
+            first, self.last = self.last + 1, self.last + count
+            self.post_run(range(first, self.last + 1), rng.choice((4, 4, 9)), together=rng.random() < 0.5)
         elif kind == "late" and self.skipped:
-            waiting.extend([self.message(self.skipped.pop(rng.randrange(len(self.skipped))), 4)])
+            late = self.skipped.pop(rng.randrange(len(self.skipped)))
+            if rng.random() < 0.5:
+                waiting.extend([self.message(late, 4)])
+            else:
+                self.post_run(range(late, late + 1), rng.choice((4, 9)), together=rng.random() < 0.5)
         elif kind in ("take", "put back"):
             self.take(count, back=kind == "put back")
         elif kind == "return" and self.taken:
@@ -317,7 +346,28 @@ def test_the_walk_parks() -> None:
     for _ in range(500):
         deep.step()
     assert deep.parked > 20
+    assert deep.parked_runs > 5
     assert deep.read_back > 5
+
+
+def test_a_run_is_not_parked_before_newer_ones_of_its_chunk() -> None:
+    deep = Deep(Random(1), Sizes(1, 2))
+    for sequences, priority in ((range(1, 3), 9), (range(3, 5), 9), (range(20, 22), 4), (range(30, 32), 4)):
+        deep.post_run(sequences, priority, together=False)
+    assert deep.parked_runs == 2
+    deep.post_run(range(10, 12), 9, together=False)
+    assert deep.parked_runs == 2
+    deep.check()
+    go(deep, 0)
+
+
+def test_the_first_block_stays_as_it_is_while_runs_are_parked() -> None:
+    """It may be being read: who extended it would let it be read again, and again."""
+    deep = Deep(Random(1), Sizes(1, 8))
+    deep.post_run(range(1, 3), 4, together=False)
+    for first in range(3, 9, 2):
+        deep.post_run(range(first, first + 2), 4, together=False)
+    assert [list(block) for block in deep.backlog._lanes[0].blocks] == [[3, 4], [5, 6, 7, 8]]
 
 
 def read_back() -> Deep:

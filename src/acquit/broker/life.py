@@ -214,6 +214,12 @@ class Life:
         self._last_ones = None
         self._in_runs -= run.count
 
+    def run_parked(self, run: MessageRun) -> None:
+        """Forget durable messages in a run that are parked from now on, and their bodies."""
+        self._forget_run(run)
+        self.memory.drop_run(run)
+        run.end()
+
     def run_left(self, run: MessageRun, recorded: Recorded) -> None:
         """Forget durable messages in a run that have left for good."""
         self._forget_run(run)

@@ -152,7 +152,7 @@ class Memory:
         self.bytes += run.payload_bytes + run.count * BODY_BYTES
 
     def drop_run(self, run: MessageRun) -> None:
-        """Let go of the bodies of durable messages that were sent together, if they are in memory."""
+        """Let go of the bodies of durable messages that were sent together, or are parked, if they are in memory."""
         if run.in_memory:
             run.let_bodies_go()
             run.queue.memory_bytes -= run.payload_bytes + run.count * OVERHEAD_BYTES

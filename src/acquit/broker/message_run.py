@@ -187,8 +187,8 @@ class MessageRun:
         return self.shape.heads(self.sequences, posted_ms)
 
     def let_bodies_go(self) -> None:
-        """Keep their bodies in the journal alone. For durable messages that were sent to their consumer."""
-        assert self.recorded is not None and self.holder is not None
+        """Keep their bodies in the journal alone. For durable messages that were sent to their consumer, or parked."""
+        assert self.recorded is not None
         self.rests = ()
 
     def split(self, count: int) -> MessageRun:
@@ -240,7 +240,7 @@ class MessageRun:
         return run
 
     def end(self) -> None:
-        """Take notice that they are in their queue no more, and nobody holds them."""
+        """Take notice that they are in their queue no more, and nobody holds them; or that they are parked there."""
         self.holder = None
         self.laid_out = []
 

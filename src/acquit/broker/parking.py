@@ -27,6 +27,7 @@ from acquit.ledger.rows import PlainRow, PlainRows, Stretch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from acquit.broker.message_run import MessageRun
     from acquit.ledger.live import LiveMessage
 
 _AVAILABLE: Final = NodeState.AVAILABLE
@@ -113,6 +114,20 @@ class Parking:
         self._account.park(len(messages))
         self._note(messages[0].queue, len(messages))
         return sequences
+
+    def park_run(self, run: MessageRun) -> bool:
+        """Park durable messages that were posted together, of which nobody has an object; False, and nothing is
+        changed, where a message of their chunks that came later is parked already."""
+        queue, count = run.queue, run.count
+        assert run.recorded is not None
+        _, positions, fingerprints = run.recorded
+        times_us = array("q", (run.posted_us,)) * count
+        numbers, marks = array("I", (queue.number,)) * count, array("H", (run.priority << 8 | DURABLE,)) * count
+        if not self.rows.extend(run.sequences, positions, fingerprints, times_us, numbers, marks):
+            return False
+        self._account.park(count)
+        self._note(queue, count)
+        return True
 
     def take_over(self, rows: PlainRows, counts: Iterable[tuple[QueueBase, int]]) -> None:
         """Begin with these rows, of which so many are messages of each queue, as the journal left it."""

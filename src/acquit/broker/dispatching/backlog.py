@@ -51,6 +51,8 @@ _MORE_BLOCKS = 16
 RUNS_AHEAD: Final = 2
 """Runs that stand in front of what is parked: one is handed out while the other is read."""
 _TIDIED = 2_000
+_BLOCK_PART = 8
+"""Share of a block, one in so many, that is worth being parked by itself."""
 _LIST_MAX = 1_024
 """Messages of a list behind runs beyond which these runs, and then the list, come to the lane, to be parked there."""
 
@@ -165,6 +167,26 @@ class Backlog:
         else:
             self.count += run.count
             lane.parts.append(run)
+
+    def park_run(self, run: MessageRun) -> bool:
+        """`extend` with durable messages that came together, which are parked at once, as blocks of their own or with
+        the last one; False, and nothing is changed, where they are too few for that, where the lane is not deep, or not
+        all of it can stand before them."""
+        lane, parking = self._lane(run.priority), self._parking
+        if parking is None or run.count * _BLOCK_PART < parking.sizes.block:
+            return False
+        if lane.parts or lane.last > run.sequences[0] or not self._is_deep(lane) or not parking.park_run(run):
+            return False
+        lane.deep = True
+        self._shorten_tail(lane, 0)
+        block, blocks, sequences = parking.sizes.block, lane.blocks, array("Q", run.sequences)
+        last = blocks[-1] if len(blocks) > 1 else None  # the first one may be being read
+        if isinstance(last, array) and len(last) < block:
+            blocks.pop()
+            sequences = last + sequences
+        blocks.extend(sequences[at : at + block] for at in range(0, len(sequences), block))
+        self.count += run.count
+        return True
 
     def next_run(self) -> MessageRun | None:
         """The run whose messages are the next; it stays where it is. None where something may be before it. One to
@@ -535,16 +557,25 @@ class Backlog:
     def _end(self, lane: _Lane) -> deque[Message] | list[Message]:
         """Return where what is posted goes: the line, or the tail of a deep lane, of which the beginning is parked if
         it is long. Its end was just posted, and may be in hand until it has been answered."""
-        if not lane.deep and (self._parking is None or len(lane.line) < self._parking.sizes.line_max):
+        if self._parking is None or not self._is_deep(lane):
             return lane.line
-        assert self._parking is not None
         lane.deep = True
         sizes = self._parking.sizes
-        while len(lane.tail) >= sizes.line_max + sizes.block:
-            block = lane.tail[: sizes.block]
-            del lane.tail[: sizes.block]
-            lane.blocks.append(self._parking.park(block))
+        self._shorten_tail(lane, sizes.line_max + sizes.block - 1)
         return lane.tail
+
+    def _is_deep(self, lane: _Lane) -> bool:
+        """Return whether what is posted is to stand behind the line of a lane."""
+        return lane.deep or (self._parking is not None and len(lane.line) >= self._parking.sizes.line_max)
+
+    def _shorten_tail(self, lane: _Lane, limit: int) -> None:
+        """Let the beginning of the tail be blocks, parked where that can be, until it has no more than so many."""
+        assert self._parking is not None
+        size = self._parking.sizes.block
+        while len(lane.tail) > limit:
+            block = lane.tail[:size]
+            del lane.tail[:size]
+            lane.blocks.append(self._parking.park(block))
 
     def _refill(self, lane: _Lane, least: int = 1, *, runs: bool = True) -> bool:
         """The line has run out: let the next ones come to it, so that there are so many; without `runs` none of a run.

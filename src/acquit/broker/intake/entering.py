@@ -222,7 +222,10 @@ class Entering:
         looked_at, crowded = queue.browsers or queue.values is not None, self._memory.crowded(queue)
         queue.pending -= run.count
         run.pending = False
-        if looked_at or crowded or not run.in_memory or queue.backlog.count > _SHALLOW:
+        if not looked_at and self._is_to_wait(queue) and queue.backlog.park_run(run):
+            self._life.run_parked(run)
+            self._life.dirty[queue] = None
+        elif looked_at or crowded or not run.in_memory or queue.backlog.count > _SHALLOW:
             self._offer(queue, run.each())
         else:
             self._offer_run(queue, run)
@@ -291,13 +294,17 @@ class Entering:
             for message in messages:
                 browser.offered(message)
         self._life.dirty[queue] = None
-        memory = self._memory
-        if memory.crowded(queue):
-            going_out = sum(consumer.room for consumer in queue.consumers if consumer.in_line and consumer.open_to_more)
-            if queue.backlog.count > going_out:  # they will wait here: not in memory, then
-                for message in messages:
-                    if message.flags & DURABLE:
-                        memory.drop(message)
+        if self._is_to_wait(queue):
+            for message in messages:
+                if message.flags & DURABLE:
+                    self._memory.drop(message)
+
+    def _is_to_wait(self, queue: Queue) -> bool:
+        """Return whether what is posted waits for its turn in the journal rather than in memory."""
+        if not self._memory.crowded(queue):
+            return False
+        going_out = sum(consumer.room for consumer in queue.consumers if consumer.in_line and consumer.open_to_more)
+        return queue.backlog.count > going_out
 
     def mark(self, entered: QueueBase, sequence: int) -> None:
         """A consumer that waits shall not wait for a second sync, only to learn that it may have the message."""

@@ -9,7 +9,7 @@ import pytest
 
 from acquit.broker import parking
 from acquit.broker.dispatching.paging import Paging
-from acquit.broker.message import DISPATCHED
+from acquit.broker.message import DISPATCHED, OBJECT_BYTES, PARKED_BYTES
 from acquit.broker.message_run import MessageRun
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
@@ -24,7 +24,12 @@ DEPTH = 64
 SIZES = parking.Sizes(8, 16, 8)
 TOGETHER = [16] * 3
 """Runs that are handed out: the first block is laid out while it waits for the mark that it may be handed out."""
-OPTIONS = BrokerOptions(address=(AddressRule("locked", {"lock_duration_ms": 60_000}),))
+OPTIONS = BrokerOptions(
+    address=(
+        AddressRule("locked", {"lock_duration_ms": 60_000}),
+        AddressRule("paged", {"full_policy": "page", "messages_max": 3}),
+    )
+)
 
 
 def deep(messages: list[Message] | None = None, address: str = "q", options: BrokerOptions = OPTIONS) -> World:
@@ -469,3 +474,39 @@ def test_copies_of_a_topic_come_singly() -> None:
         receiver.session.settle_all(client.held(receiver), ACCEPTED)
         world.settle()
     world.check_journal()
+
+
+def paged() -> tuple[World, Client, Any]:
+    """A broker whose queue *paged* is deep, and its sender."""
+    world = World(OPTIONS, sizes=SIZES)
+    client = world.client()
+    link = client.sender("paged")
+    client.post_all(link, *[durable(f"m{at:02}") for at in range(DEPTH)])
+    return world, client, link
+
+
+def test_what_comes_together_behind_much_is_parked_together() -> None:
+    """None of it is ever an object, and nothing of it is in memory."""
+    world, client, link = paged()
+    life = world.core.life
+    kept, parked, memory, live = len(life.objects), len(life.parking.rows), life.memory.bytes, life.live_bytes
+    client.post(link, *[durable(f"n{at:02}") for at in range(20)])
+    world.settle()
+    fewer = kept - len(life.objects)
+    assert fewer >= 0
+    assert len(life.parking.rows) == parked + 20 + fewer
+    assert life.memory.bytes == memory + 20 * PARKED_BYTES - fewer * (OBJECT_BYTES - PARKED_BYTES)
+    assert named(world, "paged").memory_bytes == 0
+    assert life.live_bytes - live == sum(len(durable(f"n{at:02}").encode()) for at in range(20))
+    taker = client.receiver("paged", "taker", credit=DEPTH + 20)
+    world.settle()
+    assert texts(client, taker) == [f"m{at:02}" for at in range(DEPTH)] + [f"n{at:02}" for at in range(20)]
+
+
+def test_a_browser_that_comes_before_the_sync_is_offered_what_came_together() -> None:
+    world, client, link = paged()
+    client.post(link, *[durable(f"n{at:02}") for at in range(20)])
+    world.carry()
+    browser = client.receiver("paged", "browser", credit=2 * DEPTH, browse=True)
+    world.settle()
+    assert texts(client, browser) == [f"m{at:02}" for at in range(DEPTH)] + [f"n{at:02}" for at in range(20)]
