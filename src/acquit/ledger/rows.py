@@ -26,6 +26,7 @@ ROW_BYTES: Final = 40
 """Bytes that a message costs here, about: 36 in the columns, which grow by an eighth at a time."""
 _SHIFT: Final = 12
 _OFFSET: Final = (1 << _SHIFT) - 1
+_ALL_OFFSETS: Final = array("H", range(_OFFSET + 1))
 _STRUCK_MIN: Final = 64
 
 
@@ -417,7 +418,7 @@ def _by_chunk(sequences: Sequence[int]) -> Iterator[tuple[int, slice]]:
 
 def _offsets(sequences: range) -> array[int]:
     """Return where the rows of sequences of one chunk are in it."""
-    return array("H", range(sequences[0] & _OFFSET, (sequences[-1] & _OFFSET) + 1))
+    return _ALL_OFFSETS[sequences[0] & _OFFSET : (sequences[-1] & _OFFSET) + 1]
 
 
 def _lot(

@@ -13,7 +13,7 @@ last value, a redelivery that is waited for).
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from acquit.broker.dispatching.backlog import RUNS_AHEAD
 from acquit.broker.intake.shaping import read_posting
@@ -22,7 +22,6 @@ from acquit.broker.memory import BESIDE_BODY_BYTES, Reads, restore_body
 from acquit.broker.message_run import MessageRun, Recorded
 from acquit.broker.queue import NodeState
 from acquit.errors import DecodeError
-from acquit.store.interface import Position
 
 if TYPE_CHECKING:
     from array import array
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.templates import Template
     from acquit.broker.life import Life
     from acquit.broker.nodes.node import Queue
+    from acquit.store.interface import Position
 
 
 class Paging:
@@ -73,7 +73,7 @@ class Paging:
         if count < self._parking.sizes.run:
             self._unfit = block
             return False
-        positions = [Position(position) for position in stretch.positions[:count]]
+        positions = cast("Sequence[Position]", stretch.positions[:count])
         hints = [size + BESIDE_BODY_BYTES for size in sizes[:count]]
         self._coming.add(queue)
         self._memory.want_together(Reads([], positions, hints, partial(self._loaded, queue, block, sequences[:count])))

@@ -141,7 +141,7 @@ class Template:
         self._pack = Struct(f">{len(posting.head)}sQ{len(BEFORE_POSTED_AT)}sq").pack
         self._transferred = transfer_header(posting.durable, posting.priority, True, 0, None) + posting.head
         """The head behind the header that the first consumer sees."""
-        self._layout = f"{len(self._transferred)}sQ{len(BEFORE_POSTED_AT) + 8}s"
+        self._layout = f"{len(self._transferred)}sQ"
         self._bounds = posting.sections.bounds[:BODY]
         self._body_code = posting.sections.body_code
         self._to = posting.to
@@ -340,13 +340,13 @@ class Template:
     def heads(self, sequences: Sequence[int], posted_ms: int | Sequence[int]) -> Heads:
         """Return what is transferred of messages with these sequences, which were posted at one time or at these, to
         their first consumers, before the octets from `rest_at` on."""
-        before = self._transferred
-        behind: Iterable[bytes]
+        before, size = self._transferred, len(BEFORE_POSTED_AT)
+        head_bytes = len(before) + 8 + size + 8
         if isinstance(posted_ms, int):
-            behind = repeat(BEFORE_POSTED_AT + _INT64(posted_ms))
-        else:
-            behind = [BEFORE_POSTED_AT + _INT64(time_ms) for time_ms in posted_ms]
-        return Heads(self._layout, (repeat(before), sequences, behind), len(before) + 8 + len(BEFORE_POSTED_AT) + 8)
+            columns = repeat(before), sequences, repeat(BEFORE_POSTED_AT + _INT64(posted_ms))
+            return Heads(f"{self._layout}{size + 8}s", columns, head_bytes)
+        columns_apart = repeat(before), sequences, repeat(BEFORE_POSTED_AT), posted_ms
+        return Heads(f"{self._layout}{size}sq", columns_apart, head_bytes)
 
 
 def learn_template(posting: Posting) -> Template | None:
