@@ -103,6 +103,18 @@ class SessionRuns(SessionDeliveries):
         """Keep deliveries that came together, younger than all others, as such until somebody looks."""
         self._received_runs.append(run)
 
+    def is_unsettled(self, id_: int) -> bool:
+        """Return whether a delivery that we received, with this id, is unsettled. What came together stays so."""
+        return id_ in self._incoming or not self._run_at(id_, 1)[1]
+
+    def received_tags(self, link: AnyLink) -> dict[bytes, int]:
+        """Return the tags of the unsettled deliveries of a link, with their ids. What came together stays so."""
+        tags = {one.tag: one.delivery_id for one in self._incoming.values() if one.link is link}
+        for run in self._received_runs:
+            if run.link is link:
+                tags.update(zip(run.tags, range(run.first_id, run.first_id + len(run.tags)), strict=True))
+        return tags
+
     def keep_singly(self, deliveries: Iterable[Delivery]) -> None:
         """Keep deliveries, younger than all others, one by one."""
         self._incoming.update([(delivery.delivery_id, delivery) for delivery in deliveries])

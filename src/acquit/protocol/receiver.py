@@ -386,20 +386,21 @@ class ReceivingLink(Link):
             if larger and all(map(lt, tags, islice(tags, 1, None))):
                 self._last_tag = tags[-1]
                 return len(tags)
-            incoming = self.session.incoming
-            self._tags = {one.tag: one.delivery_id for one in incoming.values() if one.link is self}
+            self._tags = self.session.received_tags(self)
         return self._find_tags(self._tags, tags, first_id)
 
     def _find_tags(self, known: dict[bytes, int], tags: Sequence[bytes], first_id: int) -> int:
         count = len(tags)
         fresh = dict(zip(tags, range(first_id, first_id + count), strict=True))
-        if len(fresh) == count and first_id + count <= MASK and known.keys().isdisjoint(fresh):
-            known.update(fresh)
-            return count
-        incoming = self.session.incoming
+        is_unsettled = self.session.is_unsettled
+        if len(fresh) == count and first_id + count <= MASK:
+            again = known.keys() & fresh.keys()  # some senders take each tag again once it is free
+            if not any(map(is_unsettled, map(known.__getitem__, again))):
+                known.update(fresh)
+                return count
         for at, tag in enumerate(tags):
             used_by = known.get(tag)
-            if used_by is not None and (used_by in incoming or (used_by - first_id) & MASK < at):
+            if used_by is not None and (is_unsettled(used_by) or (used_by - first_id) & MASK < at):
                 return at
             known[tag] = (first_id + at) & MASK
         return count
@@ -407,8 +408,7 @@ class ReceivingLink(Link):
     def _forget_tags(self) -> None:
         """Keep the tags of what is unsettled, once most are of what is not."""
         if self._tags is not None and len(self._tags) > 4 * self.unsettled_count + _TAGS_KEPT:
-            incoming = self.session.incoming
-            self._tags = {tag: delivery_id for tag, delivery_id in self._tags.items() if delivery_id in incoming}
+            self._tags = self.session.received_tags(self)
 
     def _admit(self, transfer: Transfer) -> bool:
         """Count a delivery against the credit, or fail the link for it."""

@@ -25,7 +25,7 @@ from acquit.protocol.definitions import (
     TransactionalState,
     Transfer,
 )
-from acquit.protocol.delivery import Delivery, DeliveryState
+from acquit.protocol.delivery import Delivery, DeliveryState, ReceivedRun
 from acquit.protocol.endpoint import UINT_MAX
 from acquit.protocol.events import (
     DeliveriesReceived,
@@ -34,6 +34,7 @@ from acquit.protocol.events import (
     LinkDetached,
     LinkDrained,
     LinkRequested,
+    RunReceived,
     SessionEnded,
     StatesReceived,
 )
@@ -204,12 +205,13 @@ def test_tags_of_settled_deliveries_are_not_remembered_without_end(order: Litera
     assert len(link._tags or ()) < 300
 
 
-@given(
-    runs=st.lists(
-        st.tuples(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(0, 12), st.sampled_from([1, 2])),
-        max_size=12,
-    )
+runs_of_tags = st.lists(
+    st.tuples(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(0, 12), st.sampled_from([1, 2])),
+    max_size=12,
 )
+
+
+@given(runs=runs_of_tags)
 def test_whatever_the_order_of_tags_only_those_of_unsettled_deliveries_are_refused(
     runs: list[tuple[list[int], int, int]],
 ) -> None:
@@ -231,6 +233,76 @@ def test_whatever_the_order_of_tags_only_those_of_unsettled_deliveries_are_refus
         unsettled |= {one.tag: one for one in came}
         for tag in list(unsettled)[:settled]:
             unsettled.pop(tag).settle(ACCEPTED)
+
+
+@given(runs=runs_of_tags)
+def test_whatever_the_order_of_tags_what_came_together_stays_so(runs: list[tuple[list[int], int, int]]) -> None:
+    """The same of a link that takes runs: who looks for a tag looks at none of their deliveries."""
+    peer, link = receiving_engine(credit=1_000)
+    link.takes_runs = True
+    unsettled: dict[bytes, int] = {}
+    together: list[ReceivedRun] = []
+    number = WIDE
+    for numbers, settled, width in runs:
+        tags = [one.to_bytes(width, "big") for one in numbers]
+        good = next((at for at, tag in enumerate(tags) if tag in unsettled or tag in tags[:at]), len(tags))
+        frames = [encode_frame(0, encode_composite(transfer(number + at, tag))) for at, tag in enumerate(tags)]
+        events = peer.engine.receive_data(b"".join(frames), 1_000.0)
+        came: list[bytes] = []
+        for event in events:
+            if isinstance(event, RunReceived):
+                came += event.run.tags
+                together.append(event.run)
+            elif isinstance(event, DeliveriesReceived):
+                came += [one.tag for one in event.deliveries]
+        assert came == tags[:good]
+        assert bool([event for event in events if isinstance(event, LinkDetached)]) is (good < len(tags))
+        if good < len(tags):
+            return
+        assert all(run.whole for run in together)
+        unsettled |= {tag: number + at for at, tag in enumerate(tags)}
+        assert link.session.received_tags(link) == unsettled
+        number += good
+        for tag in list(unsettled)[:settled]:
+            assert link.session.settle_range(link, unsettled.pop(tag), 1, ACCEPTED, None) == (0, 1)
+    assert all(run.whole for run in together)
+
+
+def test_tags_that_are_taken_again_leave_together_what_came_together() -> None:
+    """As of a sender that has some tags, and takes each again once it is free: each run is as long as without."""
+    peer, link = receiving_engine(credit=1_000)
+    link.takes_runs = True
+    together: list[ReceivedRun] = []
+    for first in range(0, 600, 20):
+        frames = [
+            encode_frame(0, encode_composite(transfer(WIDE + at, b"%02d" % (at % 50))))
+            for at in range(first, first + 20)
+        ]
+        events = peer.engine.receive_data(b"".join(frames), 1_000.0)
+        runs = [event.run for event in events if isinstance(event, RunReceived)]
+        assert max(len(run.tags) for run in runs) >= 18
+        together += runs
+        assert all(run.whole for run in together)
+        if first:
+            link.session.settle_range(link, WIDE + first - 20, 20, ACCEPTED, None)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_each_link_has_tags_of_its_own(together: bool) -> None:
+    peer, first = receiving_engine(credit=1_000)
+    second = attach_to(peer, sending_attach("another", 1))
+    assert isinstance(second, ReceivingLink)
+    second.grant(1_000)
+    peer.hear()
+    first.takes_runs = second.takes_runs = together
+    tags = [b"%02d" % number for number in range(40, 20, -1)]  # falling, so that each is looked for
+    for handle, link, ids in ((0, first, range(WIDE, WIDE + 20)), (1, second, range(WIDE + 20, WIDE + 40))):
+        frames = [
+            encode_frame(0, encode_composite(transfer(id_, tag, handle=handle)))
+            for id_, tag in zip(ids, tags, strict=True)
+        ]
+        assert LinkDetached not in kinds(peer.engine.receive_data(b"".join(frames), 1_000.0))
+        assert link.session.received_tags(link) == dict(zip(tags, ids, strict=True))
 
 
 @pytest.mark.parametrize("mode", list(SndSettleMode))
