@@ -448,8 +448,8 @@ MISTAKES: tuple[Planted, ...] = (
         "sequences used twice",
         "a sequence names one message, over any crash",
         "ledger/recovery.py",
-        "        first = fold.table.reserved_up_to + 1 + EPOCH_GAP * restored\n",
-        "        first = max(1, fold.table.reserved_up_to + 1 - sequence_block + 64)\n",
+        "        first = first_of_copy(reserved, draw) if restored else reserved + 1\n",
+        "        first = max(1, reserved + 1 - sequence_block + 64)\n",
     ),
     _one(
         "topic's copies not recorded",

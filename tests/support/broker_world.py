@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from acquit.broker import parking
@@ -264,7 +265,9 @@ class World:
         now_us: int = START_US,
         journal: JournalOptions = SMALL,
         sizes: parking.Sizes = SHALLOW,
+        seed: int = 0,
     ) -> None:
+        """`seed`: of what is drawn where the disk has a copy."""
         self.options = options if options is not None else BrokerOptions()
         self.journal_options = journal
         self.sizes = sizes
@@ -280,6 +283,7 @@ class World:
             sequence_block=8_192,
             clock_us=lambda: self.now_us,
             clock_s=lambda: self.now_s,
+            draw=Random(seed).randrange,
         )
         parking.SIZES, before = sizes, parking.SIZES
         self.core = Core(self.options, self.opened.recorder, self.opened.sequences, "world", self.now_us)

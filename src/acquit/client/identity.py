@@ -21,7 +21,8 @@ How far a name reaches:
   again after a failover reaches another one.
 - A sequence is unique in one broker for ever, over all its addresses, and each copy has its own. So it belongs to the
   **broker**: to the id of its data (``acquit:broker-id``, which a restored backup keeps, as it keeps the sequences),
-  or, if the broker does not say that, to its container-id.
+  or, if the broker does not say that, to its container-id. (Brokers that are made of one backup share the id, and draw
+  where their sequences begin: docs/backup.md says how likely it is that two use the same.)
 - The four types that an id may have (3.2.11 to 3.2.14) are told apart: the string "1", the ulong 1, a uuid and the
   same 16 bytes as binary are different ids.
 

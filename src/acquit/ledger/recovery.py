@@ -29,8 +29,8 @@ from acquit.ledger.records import (
     encode_known,
     without_body,
 )
-from acquit.ledger.sequences import BLOCK, Sequences
-from acquit.store.backup import EPOCH_GAP, begin_epoch, is_marked
+from acquit.ledger.sequences import BLOCK, Sequences, first_of_copy
+from acquit.store.backup import begin_epoch, is_marked
 from acquit.store.disk import Disk, PosixDisk
 from acquit.store.folder import Folder, StoreIdentity
 from acquit.store.interface import Journal
@@ -75,9 +75,10 @@ def open_journal(
     disk: Disk | None = None,
     clock_us: Callable[[], int] = wall_clock_us,
     clock_s: Callable[[], float] = time.monotonic,
+    draw: Callable[[int], int] = secrets.randbelow,
 ) -> OpenedJournal:
     """Open, or make, the journal in a data folder; blocks on the disk. A copy of another's begins a new epoch
-    (`acquit.store.backup`).
+    (`acquit.store.backup`), with sequences from where `draw` says (`first_of_copy`).
 
     What is live must be what the journal's own accounts say: StoreUnbalanced is raised where it is not, unless
     `accept_loss`, which records the difference and goes on. Raises also StoreLocked, StoreVersionUnsupported,
@@ -114,7 +115,8 @@ def open_journal(
         known = _fates_known(fold)
         dropped = fold.begin_run(run)
         recorder = Recorder(journal, fold.table)
-        first = fold.table.reserved_up_to + 1 + EPOCH_GAP * restored
+        reserved = fold.table.reserved_up_to
+        first = first_of_copy(reserved, draw) if restored else reserved + 1
         recorder.append(run)
         if known is not None:
             recorder.append(State(now_us, Namespace.FATE, FATES_KNOWN, known))

@@ -6,20 +6,43 @@ The next block is asked for when half of the present one is gone, so nobody wait
 block; with 64 bits that matters to nobody.
 
 The marks of what may have been acquired (DISPATCHED) work in the same way, for each queue.
+
+**Restored copies.** What a copy reserved says nothing of the other histories that began with it: its original may have
+gone on, and the same copy may be put to use twice, for a drill and then in earnest. Neither knows of the other, so
+nothing but chance can keep their numbers apart (`first_of_copy`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from acquit.errors import StoreFull
 from acquit.ledger.recorder import Recorder
 from acquit.ledger.records import Dispatched, Reserved
+from acquit.store.backup import EPOCH_GAP
 from acquit.store.interface import Position
 
 BLOCK: Final = 1 << 20
 MARK_BLOCK: Final = 1 << 16
 """Smaller: after a crash, everything up to the mark is offered as perhaps acquired before."""
+EXACT_MAX: Final = 1 << 53
+"""The highest number up to which a double tells each from the next: JSON's readers in JavaScript, the console among
+them, and columns of pandas with gaps know no others."""
+DRAWN_SHARE: Final = 16
+"""Divisor: a restored copy begins within one such part of the numbers that are left. More would leave less for copies
+of copies: with this there are enough for two hundred, each made from the one before."""
+
+
+def first_of_copy(reserved_up_to: int, draw: Callable[[int], int]) -> int:
+    """Draw the first sequence of a copy that is put to use. `draw(n)` gives a number from 0 to n - 1.
+
+    It is further on by EPOCH_GAP at least, for what the original used since, and by what was drawn. Two that begin with
+    the same copy, and number n messages together, use a number twice with probability n / 2**49 at most, as long as the
+    copy itself is far from EXACT_MAX. Behind that, as little is drawn as the gap is long.
+    """
+    left = EXACT_MAX - reserved_up_to
+    return reserved_up_to + 1 + EPOCH_GAP + draw(max(EPOCH_GAP, left // DRAWN_SHARE))
 
 
 class Sequences:

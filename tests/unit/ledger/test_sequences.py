@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from random import Random
+
 import pytest
 
 from acquit.errors import StoreFull
 from acquit.ledger.recovery import OpenedJournal, open_journal, write_now
-from acquit.ledger.sequences import DispatchMarks, Sequences
+from acquit.ledger.sequences import EXACT_MAX, DispatchMarks, Sequences, first_of_copy
+from acquit.store.backup import EPOCH_GAP
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.mini_broker import DATA, SMALL
 
@@ -106,3 +110,29 @@ def test_a_far_sequence_is_covered_at_once() -> None:
     marks.forget(1)
     assert not marks.covered(1, 1000, 0)
     marks.forget(99)
+
+
+def test_a_copy_begins_where_is_drawn_behind_what_its_original_can_have_used() -> None:
+    spans: list[int] = []
+
+    def least(span: int) -> int:
+        spans.append(span)
+        return 0
+
+    assert first_of_copy(0, least) == EPOCH_GAP + 1
+    assert first_of_copy(1_000, least) == 1_000 + EPOCH_GAP + 1
+    assert first_of_copy(0, lambda span: span - 1) == EPOCH_GAP + spans[0]
+    assert spans[0] == 1 << 49
+
+
+def test_copies_of_copies_have_numbers_that_a_double_tells_apart() -> None:
+    """Two hundred, each made from the one before; and then it goes on, with no more drawn than the gap is long."""
+    rng = Random(1)
+    firsts = [0]
+    for _ in range(201):
+        firsts.append(first_of_copy(firsts[-1], rng.randrange))
+    assert firsts[-1] < EXACT_MAX
+    assert float(firsts[-1]) != float(firsts[-1] + 1)
+    assert all(after - before > EPOCH_GAP for before, after in pairwise(firsts))
+    for behind in (EXACT_MAX - 1, EXACT_MAX, EXACT_MAX + EPOCH_GAP):
+        assert first_of_copy(behind, lambda span: span - 1) == behind + 2 * EPOCH_GAP

@@ -22,10 +22,10 @@ from tests.support.broker_world import DATA, SMALL, World, durable, live_of
 OPTIONS = JournalOptions.small()
 
 
-def copy_of(world: World, *, archive: bool = False) -> World:
+def copy_of(world: World, *, archive: bool = False, seed: int = 0) -> World:
     disk = MemoryDisk()
     back_up(DATA, DATA, archive=archive, disk=world.disk, target_disk=disk, clock_us=lambda: world.now_us)
-    return World(world.options, disk=disk, now_us=world.now_us, journal=SMALL)
+    return World(world.options, disk=disk, now_us=world.now_us, journal=SMALL, seed=seed)
 
 
 def lively(count: int = 40) -> World:
@@ -71,6 +71,25 @@ def test_a_copy_begins_a_new_epoch() -> None:
     assert third.core.scribe.sequences.last < max(again.core.holdings.sequences()) + EPOCH_GAP // 2
 
 
+def numbers_of(world: World, count: int = 10) -> set[int]:
+    """Sequences of messages that are posted now."""
+    client, before = world.client("posts"), set(world.core.holdings.sequences())
+    client.post_all(client.sender("new"), *(durable(b"%d" % number) for number in range(count)))
+    world.settle()
+    return set(world.core.holdings.sequences()) - before
+
+
+def test_a_backup_that_is_restored_twice_numbers_no_two_messages_alike() -> None:
+    """For a drill, then in earnest: neither knows of the other, and each has the broker-id of the original."""
+    world = lively(3)
+    drill, earnest = copy_of(world, seed=1), copy_of(world, seed=2)
+    assert drill.opened.identity.store == earnest.opened.identity.store == world.opened.identity.store
+    taken = [numbers_of(world), numbers_of(drill), numbers_of(earnest)]
+    taken.append(numbers_of(copy_of(drill, seed=3)))  # and a copy of the copy
+    assert [len(one) for one in taken] == [10] * 4
+    assert len(set().union(*taken)) == 40
+
+
 def test_what_was_posted_before_is_still_a_duplicate() -> None:
     again = copy_of(lively(3))
     client = again.client()
@@ -113,6 +132,17 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     assert verify(tmp_path / "copy").problems == ()
     assert (tmp_path / "copy" / "broker.json").stat().st_mode & 0o777 == 0o600
     assert json.loads((tmp_path / "copy" / USED_MARK).read_text())["store"] == str(opened.identity.store)
+
+
+def test_chance_is_the_systems_own_where_nobody_gives_another(tmp_path: Path) -> None:
+    close_journal(open_journal(tmp_path / "data", OPTIONS).recorder, 1)
+    taken = set()
+    for name in ("drill", "earnest", "again"):
+        back_up(tmp_path / "data", tmp_path / name)
+        copy = open_journal(tmp_path / name, OPTIONS)
+        taken.add(copy.sequences.last)
+        close_journal(copy.recorder, 2)
+    assert len(taken) == 3
 
 
 def test_the_archive_goes_along_where_it_is_asked_for() -> None:
