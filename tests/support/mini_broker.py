@@ -81,11 +81,13 @@ class Clock:
 
     def __init__(self, step_us: int = 10) -> None:
         self.us = 1_700_000_000_000_000
+        self.ahead_us = 0
+        """By so much the wall clock is wrong."""
         self._step_us = step_us
 
     def wall_us(self) -> int:
         self.us += self._step_us
-        return self.us
+        return self.us + self.ahead_us
 
     def seconds(self) -> float:
         return self.us / 1e6

@@ -267,7 +267,7 @@ class Checkpointer:
         if messages != self._messages:
             self._messages, self._changed_up_to = messages, journal.end
         newest = journal.segments[-1]
-        if newest.number != self._open[0]:
+        if newest.number != self._open[0] or time_us < self._open[1]:  # or the clock was set back
             self._open = newest.number, time_us
         old = self._open[1] <= time_us - leave_after_us
         if old and newest.base < self._changed_up_to and self._turned != newest.number:
@@ -277,7 +277,9 @@ class Checkpointer:
 
     def _is_aged(self, segment: SegmentInfo, time_us: int) -> bool:
         age_us = self._leave_after_us
-        return age_us is not None and segment.sealed_us <= time_us - age_us and segment.base < self._changed_up_to
+        if age_us is None or segment.base >= self._changed_up_to:
+            return False
+        return self._journal.age_us(segment, time_us) >= age_us
 
     def _due(self, time_us: int) -> SegmentInfo | None:
         """The oldest segment, if it is time for it to leave."""

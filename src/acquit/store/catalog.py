@@ -27,13 +27,21 @@ START: Final = Position(0)
 
 
 class Catalog:
-    """The segments of one journal, oldest first."""
+    """The segments of one journal, oldest first.
+
+    **Ages.** When a segment was closed is told by the clock of that moment, which may have been ahead. Where that is
+    still to come, `age_us` takes the first segment behind it whose time can be right, for one that was closed before;
+    else its age begins when it is first asked for. From then on such a segment ages by the clock that nobody sets, also
+    where the other one is behind for a moment only. So what goes by its age may go late, by that age, but goes.
+    """
 
     def __init__(self, segments: tuple[SegmentInfo, ...] = (), end: Position = START) -> None:
         self._lock = threading.Lock()
         self.segments = segments
         self.end = end
         """Position below which everything was written and synced. Moved by the batch thread."""
+        self._closed_at_s: dict[int, float] = {}
+        """Times at which segments were closed, by the clock that nobody sets, where theirs was ahead. On the loop."""
 
     def _update(self, change: Callable[[tuple[SegmentInfo, ...]], tuple[SegmentInfo, ...]]) -> None:
         with self._lock:
@@ -58,6 +66,33 @@ class Catalog:
 
     def deleted(self, number: int) -> None:
         self._update(lambda segments: tuple(info for info in segments if info.number != number))
+        self._closed_at_s.pop(number, None)
+
+    def age_us(self, info: SegmentInfo, now_us: int, now_s: float) -> int:
+        """Return for how long a segment has been closed. On the loop. Costs a look at all segments where its time is
+        still to come, but only once."""
+        if info.sealed_us <= now_us:
+            return now_us - info.sealed_us
+        if info.number not in self._closed_at_s:
+            self._note_those_ahead(now_us, now_s)
+        return int((now_s - self._closed_at_s[info.number]) * 1e6)
+
+    def _note_those_ahead(self, now_us: int, now_s: float) -> None:
+        """Take note of when those segments were closed, at the latest, whose own time is still to come: of all at once,
+        for one is asked for after the other."""
+        ahead: list[int] = []
+        closed_us: dict[int, int] = {}
+        latest_us = 0
+        for info in self.segments:
+            if info.sealed_us > now_us:
+                ahead.append(info.number)
+            elif info.sealed and info.sealed_us >= latest_us:
+                latest_us = info.sealed_us
+                closed_us |= dict.fromkeys(ahead, latest_us)
+                ahead.clear()
+        closed_us |= dict.fromkeys(ahead, now_us)
+        for number, at_us in closed_us.items():
+            self._closed_at_s.setdefault(number, now_s - (now_us - at_us) / 1e6)
 
     def find(self, position: Position) -> SegmentInfo:
         """Raises KeyError when no segment holds it."""

@@ -110,7 +110,7 @@ class Housekeeper:
             if self._find(number) is not None:
                 return Replace(self._folder, number)
         self._count()
-        return self._deletion(now_us) or self._erasure(now_s, now_us)
+        return self._deletion(now_s, now_us) or self._erasure(now_s, now_us)
 
     def _find(self, number: int) -> SegmentInfo | None:
         return next((info for info in self._catalog.segments if info.number == number), None)
@@ -129,15 +129,15 @@ class Housekeeper:
         info, age_us = self._unerased, self._options.leave_after_us
         if info is None or age_us is None or self._replacing or self._reserve.disk_full or now_s < self._erase_at_s:
             return None
-        return Erase(self._folder, info, self._erasing) if info.sealed_us <= now_us - age_us else None
+        return Erase(self._folder, info, self._erasing) if self._catalog.age_us(info, now_us, now_s) >= age_us else None
 
-    def _deletion(self, now_us: int) -> Chore | None:
+    def _deletion(self, now_s: float, now_us: int) -> Chore | None:
         """The oldest archived segment, if the archive holds too much, or it is too old, or room is needed."""
         segments, oldest = self._catalog.segments, self._oldest
         if oldest is None or len(segments) < 2:
             return None
         too_much = self._archived_bytes > self._options.archive_bytes_max
-        too_old = oldest.sealed_us < now_us - self._options.archive_age_max_s * 1_000_000
+        too_old = self._catalog.age_us(oldest, now_us, now_s) > self._options.archive_age_max_s * 1_000_000
         in_the_way = self._reserve.disk_full and self._options.archive_yields
         if not (too_much or too_old or in_the_way):
             return None

@@ -169,7 +169,7 @@ class SegmentInfo(NamedTuple):
     sealed: bool
     archived: bool
     sealed_us: int
-    """Microseconds since the epoch when it was sealed; 0 while open."""
+    """Microseconds since the epoch when it was sealed, by the clock of then; 0 while open. See `Journal.age_us`."""
     erased: bool = False
     """The payloads in it were erased."""
 
@@ -236,6 +236,10 @@ class Journal(Protocol):
     @property
     def segments(self) -> Sequence[SegmentInfo]:
         """Oldest first, archived ones included, the open one last."""
+        ...
+
+    def age_us(self, segment: SegmentInfo, time_us: int) -> int:
+        """Return for how long a segment has been closed, also where the clock was ahead when it was. On the loop."""
         ...
 
     def append(

@@ -241,6 +241,9 @@ class SegmentedJournal:
     def segments(self) -> Sequence[SegmentInfo]:
         return self._catalog.segments
 
+    def age_us(self, segment: SegmentInfo, time_us: int) -> int:
+        return self._catalog.age_us(segment, time_us, self._clock_s())
+
     def leave(self, number: int, summary: bytes) -> None:
         left = self._left_through
         oldest = next((info for info in self._catalog.segments if info.sealed and info.number > left), None)

@@ -426,6 +426,21 @@ def test_segments_leave_for_their_age_when_there_is_little_to_do(broker: MiniBro
     reopened(broker)
 
 
+@pytest.mark.parametrize("ahead_s", [0, 3_600, 30 * 86_400])
+def test_segments_leave_for_their_age_also_where_the_clock_was_ahead(broker: MiniBroker, ahead_s: int) -> None:
+    """The open one is closed as well that was first seen by such a clock."""
+    checkpoint = aged(broker)
+    broker.clock.ahead_us = ahead_s * 1_000_000
+    fill(broker, 7)
+    pass_time(broker, checkpoint, 2)
+    newest = broker.journal.segments[-1].number
+    broker.clock.ahead_us = 0
+    pass_time(broker, checkpoint, 60)
+    assert broker.journal.left_through >= newest
+    assert not broker.staying
+    reopened(broker)
+
+
 def test_who_does_nothing_writes_nothing(broker: MiniBroker) -> None:
     """A backlog that nobody touches is not copied round and round, nor are empty segments made."""
     checkpoint = aged(broker)

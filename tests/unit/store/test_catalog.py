@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from acquit.errors import StoreCorrupt
-from acquit.store.interface import Position
+from acquit.store.catalog import Catalog
+from acquit.store.interface import Position, SegmentInfo
 from acquit.store.segment import HEADER_BYTES
 from acquit.testing.simulation.disk import FaultyDisk, FaultyFile
 from tests.support.raw_journal import DATA, EVENT, OPTIONS, Raw
@@ -196,3 +197,51 @@ def test_what_recovery_needs_was_never_erased() -> None:
         raw.journal.read(position, 1024)
     with pytest.raises(StoreCorrupt, match="says it was erased"):
         raw.journal.read_payloads([position], [1024])
+
+
+# -- ages -------------------------------------------------------------------------------------------------------------
+S = 1_000_000
+
+
+def closed_at(*seconds: int) -> Catalog:
+    """Segments that were closed at these times by their own account, and the open one."""
+    closed = [
+        SegmentInfo(number, Position(number), Position(number + 1), 100, True, False, at * S)
+        for number, at in enumerate(seconds, 1)
+    ]
+    last = len(seconds) + 1
+    return Catalog((*closed, SegmentInfo(last, Position(last), Position(last), 100, False, False, 0)))
+
+
+def test_a_segment_is_as_old_as_it_says() -> None:
+    catalog = closed_at(10, 20)
+    assert [catalog.age_us(info, 25 * S, 7.0) for info in catalog.segments[:2]] == [15 * S, 5 * S]
+    assert catalog.age_us(catalog.segments[1], 20 * S, 7.0) == 0
+
+
+def test_one_that_was_closed_by_a_clock_that_was_ahead_ages_from_now_on() -> None:
+    catalog = closed_at(9_000)
+    (ahead, _) = catalog.segments
+    assert catalog.age_us(ahead, 100 * S, 7.0) == 0
+    assert catalog.age_us(ahead, 130 * S, 37.0) == 30 * S
+    assert catalog.age_us(ahead, 50 * S, 47.0) == 40 * S, "by the clock that nobody sets"
+    assert catalog.age_us(ahead, 9_005 * S, 48.0) == 5 * S, "it was not ahead, the other one was behind"
+    catalog.deleted(1)
+    assert not catalog._closed_at_s
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age_s"),
+    [
+        ((10, 9_000, 60, 90), 40),  # closed before 60
+        ((10, 9_000, 9_001, 90), 10),
+        ((10, 9_000, 9_001, 9_002), 0),
+        ((10, 9_000, 5, 90), 10),  # 5 is from a clock that was behind: what went before was closed at 10
+        ((9_000, 9_000, 5, 90), 95),  # nothing tells that
+    ],
+)
+def test_what_was_closed_behind_it_tells_how_old_it_is_at_least(seconds: tuple[int, ...], age_s: int) -> None:
+    """So that it ages also where the broker is started more often than something is old enough."""
+    catalog = closed_at(*seconds)
+    for now_s in (7.0, 8.0):
+        assert catalog.age_us(catalog.segments[1], 100 * S, now_s) == (age_s + now_s - 7) * S

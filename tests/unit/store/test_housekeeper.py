@@ -26,6 +26,7 @@ from acquit.store.segment import (
     decode_seal,
 )
 from acquit.testing.simulation.disk import FaultyDisk
+from tests.support.mini_broker import Clock
 from tests.support.raw_journal import DATA, EVENT, OPTIONS, Raw
 
 
@@ -204,6 +205,36 @@ def test_the_archive_is_bounded_by_age(disk: FaultyDisk) -> None:
     assert names(disk, "archive", ".seg") == []
 
 
+AHEAD_US = 365 * 86_400_000_000
+
+
+def corrected(raw: Raw, disk: FaultyDisk, options: JournalOptions, started: bool) -> tuple[Raw, FaultyDisk]:
+    """The clock is right again: while it runs, or before the next start."""
+    raw.clock.ahead_us = 0
+    if started:
+        disk = disk.after_kill()
+        raw = Raw(disk, options=options, clock=raw.clock, erasing=blank)
+    raw.chores()
+    return raw, disk
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_clock_that_was_ahead_keeps_nothing_in_the_archive(disk: FaultyDisk, started: bool) -> None:
+    """Only the oldest may leave: with a segment that is of next year, nothing did for a year."""
+    options = replace(OPTIONS, archive_age_max_s=100)
+    raw = Raw(disk, options=options)
+    raw.clock.ahead_us = AHEAD_US
+    grow(raw, 3)
+    raw, disk = corrected(raw, disk, options, started)
+    grow(raw, 6)
+    leave(raw, 1, 2, 3, 4)
+    run_chores(raw)
+    assert names(disk, "archive", ".seg") == [1, 2, 3, 4]
+    raw.clock.us += 101_000_000
+    run_chores(raw, 12)
+    assert names(disk, "archive", ".seg") == []
+
+
 def test_segments_are_looked_through_once_they_change(disk: FaultyDisk) -> None:
     """It is asked at the end of every turn: with 2,300 segments that took half a millisecond."""
 
@@ -361,9 +392,11 @@ def blank(record: Record) -> bytes | None:
     return bytes(len(record.meta)) if record.kind == 5 else None
 
 
-def archived(disk: FaultyDisk, options: JournalOptions = ERASING) -> tuple[Raw, list[Position]]:
+def archived(
+    disk: FaultyDisk, options: JournalOptions = ERASING, clock: Clock | None = None
+) -> tuple[Raw, list[Position]]:
     """Two archived segments with bodies in them, a little too young to be erased, and where these are."""
-    raw = Raw(disk, options=options, erasing=blank)
+    raw = Raw(disk, options=options, clock=clock, erasing=blank)
     positions = []
     while sum(not info.archived for info in raw.journal.segments) < 4:
         positions += raw.put(BODY, BODY[::-1])
@@ -409,6 +442,17 @@ def test_bodies_are_erased_once_that_is_on_record(disk: FaultyDisk) -> None:
     recorded = [ErasedSegment.decode(one.meta) for one in Raw(disk.after_kill()).replay.records if one.kind == 242]
     assert [one.number for one in recorded] == [1, 2]
     assert {one.original_sha256 for one in recorded} == {hashlib.sha256(one).digest() for one in before.values()}
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_clock_that_was_ahead_keeps_no_body(disk: FaultyDisk, started: bool) -> None:
+    clock = Clock()
+    clock.ahead_us = AHEAD_US
+    raw, disk = corrected(archived(disk, clock=clock)[0], disk, ERASING, started)
+    assert raw.chores() == []
+    clock.us += 51_000_000
+    assert run_chores(raw).count("Replace") == 2
+    assert all(BODY[:8] not in archive(disk, number) for number in (1, 2))
 
 
 def test_an_erased_segment_has_its_records_and_events(disk: FaultyDisk) -> None:
