@@ -16,7 +16,7 @@ from pathlib import Path
 from uuid import UUID
 
 from acquit.errors import StoreCorrupt, StoreError, StoreFull
-from acquit.store.catalog import RecordReader
+from acquit.store.archive import ArchiveReader
 from acquit.store.disk import OpenMode, store_error, write_all
 from acquit.store.folder import EVENTS, PART, SEGMENT, STUB, Folder
 from acquit.store.interface import EVENT_BYTES, Erasing, SegmentInfo
@@ -27,12 +27,10 @@ from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
     HEADER_BYTES,
     NO_HASH,
-    SEAL_HEAD_BYTES,
     DeletedSegment,
     ErasedSegment,
     EventsHeader,
     SegmentHeader,
-    decode_seal_head,
 )
 from acquit.store.writer import Sealed
 
@@ -87,10 +85,14 @@ class Archive:
 
 
 class FinishEvents:
-    """Complete the side file of a closed segment: the writer's own part, or built again from the segment."""
+    """Complete the side file of a closed segment: the writer's own part, or built again from the segment.
 
-    def __init__(self, folder: Folder, store: UUID, info: SegmentInfo, sealed: Sealed) -> None:
+    One of the archive that is damaged goes without.
+    """
+
+    def __init__(self, folder: Folder, archive: ArchiveReader, store: UUID, info: SegmentInfo, sealed: Sealed) -> None:
         self._folder = folder
+        self._archive = archive
         self._store = store
         self._info = info
         self.sealed = sealed
@@ -100,51 +102,57 @@ class FinishEvents:
         info = self._info
         target = self._folder.segment(info.number, archived=info.archived, suffix=EVENTS)
         part = self._folder.segment(info.number, archived=info.archived, suffix=EVENTS + PART)
-        disk = self._folder.disk
         with _room_permitting(target):
-            try:
-                file = disk.open(part, OpenMode.WRITE)
+            with self._archive.sparing(info.number) if info.archived else contextlib.nullcontext():
                 try:
-                    count, sha256 = self.sealed.events, self.sealed.sha256
-                    if count < 0:
-                        events, sha256 = self._read_events()
-                        count = len(events) // EVENT_BYTES
-                        file.truncate(0)
-                        write_all(file, events, EVENTS_HEADER_BYTES)
-                    header = EventsHeader(self._store, info.number, count, sha256, info.base)
-                    write_all(file, header.encode(), 0)
-                    file.sync()
-                finally:
-                    file.close()
-                disk.rename(part, target)
-                disk.sync_folder(target.parent)
-            except (OSError, StoreError) as error:
-                with contextlib.suppress(OSError):
-                    disk.remove(part)
-                if not (isinstance(error, StoreCorrupt) and info.archived):
+                    self._write(part)
+                    self._folder.disk.rename(part, target)
+                    self._folder.disk.sync_folder(target.parent)
+                except (OSError, StoreError, RecordMalformed):
+                    with contextlib.suppress(OSError):
+                        self._folder.disk.remove(part)
                     raise
-                # What is damaged in the archive is for `ledger verify` to report: the broker does not need it.
             self.complete = True
+
+    def _write(self, part: Path) -> None:
+        file = self._folder.disk.open(part, OpenMode.WRITE)
+        try:
+            count, sha256 = self.sealed.events, self.sealed.sha256
+            if count < 0:
+                events, sha256 = self._read_events()
+                count = len(events) // EVENT_BYTES
+                file.truncate(0)
+                write_all(file, events, EVENTS_HEADER_BYTES)
+            header = EventsHeader(self._store, self._info.number, count, sha256, self._info.base)
+            write_all(file, header.encode(), 0)
+            file.sync()
+        finally:
+            file.close()
 
     def _read_events(self) -> tuple[bytes, bytes]:
         """All events of the segment, and the SHA-256 of its valid bytes."""
-        path = self._folder.segment(self._info.number, archived=self._info.archived)
-        with SegmentReader(self._folder.disk, path, hashing=True) as segment:
+        with self._segment() as segment:
             parts = [split_events(data, head.records)[0] for head, data in segment.batches()]
             if segment.seal is None or segment.sha256 is None:
                 raise segment.corrupt("a closed segment without its seal")
             return b"".join(parts), segment.chained_sha256
 
+    def _segment(self) -> SegmentReader:
+        number = self._info.number
+        if self._info.archived:
+            return self._archive.segment(number)
+        return SegmentReader(self._folder.disk, self._folder.segment(number), hashing=True)
+
 
 class Erase:
     """Write an archived segment again without its bodies, beside it; what the record of that says is in `erased`.
 
-    None where the segment is damaged or gone, which is for `ledger verify` to report, or where the disk is full.
+    None where the segment is `damaged` or gone, which is for `ledger verify` to report, or where the disk is full.
     """
 
-    def __init__(self, folder: Folder, info: SegmentInfo, erasing: Erasing) -> None:
+    def __init__(self, folder: Folder, archive: ArchiveReader, info: SegmentInfo, erasing: Erasing) -> None:
         self._disk = folder.disk
-        self._path = folder.segment(info.number, archived=True)
+        self._archive = archive
         self._part = folder.segment(info.number, archived=True, suffix=SEGMENT + PART)
         self._erasing = erasing
         self.number = info.number
@@ -154,17 +162,17 @@ class Erase:
     def run(self) -> None:
         with _room_permitting(self._part):
             try:
-                self.erased = self._write()
-            except (OSError, StoreError, RecordMalformed) as error:
-                with contextlib.suppress(OSError):
-                    self._disk.remove(self._part)
-                self.damaged = isinstance(error, StoreCorrupt | RecordMalformed | FileNotFoundError)
-                if not self.damaged:
-                    raise
+                with self._archive.sparing(self.number):
+                    self.erased = self._write()
+            finally:
+                if self.erased is None:
+                    with contextlib.suppress(OSError):
+                        self._disk.remove(self._part)
+            self.damaged = self.erased is None
 
     def _write(self) -> ErasedSegment:
         content = hashlib.sha256()
-        with SegmentReader(self._disk, self._path, hashing=True) as segment:
+        with self._archive.segment(self.number) as segment:
             file = self._disk.open(self._part, OpenMode.WRITE)
             try:
                 end = synced = HEADER_BYTES
@@ -211,11 +219,11 @@ class Replace:
 
 
 class ReadDeletion:
-    """Read what the record of a deletion keeps of the oldest archived segment."""
+    """Read what the record of a deletion keeps of the oldest archived segment, as far as it can be read."""
 
-    def __init__(self, folder: Folder, reader: RecordReader, info: SegmentInfo, successor: SegmentInfo) -> None:
+    def __init__(self, folder: Folder, archive: ArchiveReader, info: SegmentInfo, successor: SegmentInfo) -> None:
         self._folder = folder
-        self._reader = reader
+        self._archive = archive
         self._info = info
         self._successor = successor
         self.number = info.number
@@ -225,25 +233,34 @@ class ReadDeletion:
     def run(self) -> None:
         valid_bytes, sha256, created_us = self._info.file_bytes, NO_HASH, 0
         # A damaged or incomplete archive is for `ledger verify` to report; here it is only cleared away.
-        with contextlib.suppress(StoreCorrupt):
-            created_us = self._header(self._info).created_us
-        with contextlib.suppress(StoreCorrupt):
-            chain = self._header(self._successor)
-            if chain.previous_number == self.number:
-                valid_bytes, sha256 = chain.previous_length, chain.previous_sha256
-        with contextlib.suppress(StoreCorrupt, KeyError):
-            self.summary = self._reader.read_seal(self.number).summary
+        with self._archive.sparing(self.number):
+            created_us = self._archive.header(self.number).created_us
+        chain = self._chain()
+        if chain is not None and chain.previous_number == self.number:
+            valid_bytes, sha256 = chain.previous_length, chain.previous_sha256
+        with self._archive.sparing(self.number):
+            self.summary = self._archive.seal(self._info).summary
         self.deleted = DeletedSegment(self.number, valid_bytes, sha256, created_us, self._info.sealed_us)
 
-    def _header(self, info: SegmentInfo) -> SegmentHeader:
-        return read_header(self._folder, self._folder.segment(info.number, archived=info.archived))
+    def _chain(self) -> SegmentHeader | None:
+        """The successor's header. None where it is damaged; one of `journal/` that cannot be read raises StoreFailed,
+        as the broker needs it."""
+        after = self._successor
+        if after.archived:
+            with self._archive.sparing(after.number):
+                return self._archive.header(after.number)
+        else:
+            with contextlib.suppress(StoreCorrupt):
+                return read_header(self._folder, self._folder.segment(after.number))
+        return None
 
 
 class Delete:
-    """Remove an archived segment whose deletion is on record; header and seal stay as a stub."""
+    """Remove an archived segment whose deletion is on record; header and seal stay as a stub, if they can be read."""
 
-    def __init__(self, folder: Folder, info: SegmentInfo, stubs_max: int) -> None:
+    def __init__(self, folder: Folder, archive: ArchiveReader, info: SegmentInfo, stubs_max: int) -> None:
         self._folder = folder
+        self._archive = archive
         self._info = info
         self._stubs_max = stubs_max
         self.number = info.number
@@ -252,7 +269,7 @@ class Delete:
     def run(self) -> None:
         folder, number = self._folder, self.number
         disk = folder.disk
-        with _room_permitting(folder.archive):
+        with _room_permitting(folder.archive), self._archive.sparing(number):
             # On a full disk there is no stub: number, hash and totals are in the record of the deletion.
             self._leave_stub(folder.segment(number, archived=True, suffix=STUB))
         with _room_permitting(folder.archive):
@@ -268,11 +285,12 @@ class Delete:
         disk = self._folder.disk
         if stub.name in disk.names(stub.parent):
             return
+        ends = self._archive.ends(self._info)
         part = stub.with_suffix(STUB + PART)
         try:
             file = disk.open(part, OpenMode.WRITE)
             try:
-                write_all(file, self._ends(), 0)
+                write_all(file, ends, 0)
                 file.sync()
             finally:
                 file.close()
@@ -282,16 +300,6 @@ class Delete:
             with contextlib.suppress(OSError):
                 disk.remove(part)
             raise
-
-    def _ends(self) -> bytes:
-        """The segment's first page and its seal."""
-        file = self._folder.disk.open(self._folder.segment(self.number, archived=True), OpenMode.READ)
-        try:
-            offset = HEADER_BYTES + self._info.end - self._info.base
-            head = decode_seal_head(file.read(SEAL_HEAD_BYTES, offset))
-            return file.read(HEADER_BYTES, 0) + (file.read(head.length, offset) if head is not None else b"")
-        finally:
-            file.close()
 
 
 def read_header(folder: Folder, path: Path) -> SegmentHeader:

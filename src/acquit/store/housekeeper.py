@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from acquit.store.archive import ArchiveReader
 from acquit.store.catalog import Catalog, RecordReader
 from acquit.store.chores import Archive, Delete, Erase, FinishEvents, Prewrite, ReadDeletion, Replace
 from acquit.store.folder import Folder
@@ -54,6 +55,7 @@ class Housekeeper:
         self._reserve = reserve
         self._finished = finished
         self._erasing = erasing
+        self._archive = ArchiveReader(folder)
         self._leaving: deque[tuple[int, Position]] = deque()
         self._deleting: deque[tuple[int, Position]] = deque()
         self._replacing: deque[tuple[int, Position]] = deque()
@@ -95,7 +97,7 @@ class Housekeeper:
             sealed = self._finished.popleft()
             info = self._find(sealed.number)
             if info is not None:
-                return FinishEvents(self._folder, self._store, info, sealed)
+                return FinishEvents(self._folder, self._archive, self._store, info, sealed)
         if self._leaving and self._leaving[0][1] < synced:
             return Archive(self._folder, self._leaving.popleft()[0])
         if self._deleting:
@@ -104,7 +106,7 @@ class Housekeeper:
                 return None
             self._deleting.popleft()
             info = self._find(number)
-            return Delete(self._folder, info, options.stubs_max) if info is not None else None
+            return Delete(self._folder, self._archive, info, options.stubs_max) if info is not None else None
         if self._replacing and self._replacing[0][1] < synced:
             number, _ = self._replacing.popleft()
             if self._find(number) is not None:
@@ -129,7 +131,9 @@ class Housekeeper:
         info, age_us = self._unerased, self._options.leave_after_us
         if info is None or age_us is None or self._replacing or self._reserve.disk_full or now_s < self._erase_at_s:
             return None
-        return Erase(self._folder, info, self._erasing) if self._catalog.age_us(info, now_us, now_s) >= age_us else None
+        if self._catalog.age_us(info, now_us, now_s) < age_us:
+            return None
+        return Erase(self._folder, self._archive, info, self._erasing)
 
     def _deletion(self, now_s: float, now_us: int) -> Chore | None:
         """The oldest archived segment, if the archive holds too much, or it is too old, or room is needed."""
@@ -141,7 +145,7 @@ class Housekeeper:
         in_the_way = self._reserve.disk_full and self._options.archive_yields
         if not (too_much or too_old or in_the_way):
             return None
-        return ReadDeletion(self._folder, self._reader, oldest, segments[1])
+        return ReadDeletion(self._folder, self._archive, oldest, segments[1])
 
     def done(self, chore: Chore, now_s: float) -> None:
         """Take note of a chore that ran. (What `ReadDeletion` and `Erase` found is the journal's to record.)"""
@@ -161,6 +165,7 @@ class Housekeeper:
             case Delete(complete=True, number=number):
                 self._catalog.deleted(number)
                 self._reader.drop(number)
+                self._archive.forget(number)
             case Delete(number=number):
                 self._deleting.appendleft((number, Position(-1)))
                 self._retry_at_s = retry_at_s

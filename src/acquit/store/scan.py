@@ -15,6 +15,7 @@ place where none of these stands: `stop` says where and why. What that means dep
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,19 @@ from acquit.store.segment import (
 )
 
 _WINDOW_BYTES: Final = 1 << 20
+_SECTOR_BYTES: Final = 4096
+_OF_THE_PROCESS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors that say nothing of the file: the process, or the machine, has no room for another."""
+
+
+def unreadable(error: OSError, path: str, offset: int = 0) -> StoreError:
+    """The error of who reads a file that the system does not give, and can do without it: damage of that file.
+
+    Who cannot do without it (the broker in `journal/`) takes it for a disk that fails: `store_error`.
+    """
+    if error.errno in _OF_THE_PROCESS:
+        return store_error(error, path)
+    return StoreCorrupt(f"cannot be read: {error.strerror or error}", path=path, offset=offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +64,22 @@ class SegmentReader:
     """Segment file, read in order.
 
     Iterate `batches()` to its end; afterwards exactly one of `seal` and `stop` is set, and `offset` is where the valid
-    bytes end. Raises StoreFailed on an I/O error; FileNotFoundError when the file is not there.
+    bytes end. Raises StoreFailed on an I/O error, or where `unreadable_is_damage` what `unreadable` makes of it;
+    FileNotFoundError when the file is not there.
     """
 
-    def __init__(self, disk: Disk, path: Path, *, hashing: bool = False) -> None:
+    def __init__(self, disk: Disk, path: Path, *, hashing: bool = False, unreadable_is_damage: bool = False) -> None:
         self.path = path
-        self._file: DiskFile = disk.open(path, OpenMode.READ)
+        self._unreadable_is_damage = unreadable_is_damage
         self._window = b""
         self._window_offset = 0
+        self._window_bytes = _WINDOW_BYTES
+        try:
+            self._file: DiskFile = disk.open(path, OpenMode.READ)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._failed(error, 0) from error
         try:
             page = self._get(0, HEADER_BYTES)
             self.header = SegmentHeader.decode(page, str(path))
@@ -93,13 +115,24 @@ class SegmentReader:
         """Bytes of the file through a window; fewer only at its end."""
         start = offset - self._window_offset
         if start < 0 or start + length > len(self._window):
-            try:
-                self._window = self._file.read(max(length, _WINDOW_BYTES), offset)
-            except OSError as error:
-                raise store_error(error, str(self.path)) from error
+            self._window = self._read(offset, length)
             self._window_offset = offset
             start = 0
         return self._window[start : start + length]
+
+    def _read(self, offset: int, length: int) -> bytes:
+        while True:
+            try:
+                return self._file.read(max(length, self._window_bytes), offset)
+            except OSError as error:
+                if not self._unreadable_is_damage or self._window_bytes <= max(length, _SECTOR_BYTES):
+                    raise self._failed(error, offset) from error
+                # What stands before the place that cannot be read is read, and so the place is known.
+                self._window_bytes //= 2
+
+    def _failed(self, error: OSError, offset: int) -> StoreError:
+        path = str(self.path)
+        return unreadable(error, path, offset) if self._unreadable_is_damage else store_error(error, path)
 
     def batches(self) -> Iterator[tuple[BatchHead, bytes]]:
         """Each whole batch: its head, and all of its bytes."""

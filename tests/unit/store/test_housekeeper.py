@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,12 +20,14 @@ from acquit.store.scan import SegmentReader
 from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
     HEADER_BYTES,
+    NO_HASH,
     DeletedSegment,
     ErasedSegment,
     EventsHeader,
     SegmentHeader,
     decode_seal,
 )
+from acquit.store.writer import Sealed
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.mini_broker import Clock
 from tests.support.raw_journal import DATA, EVENT, OPTIONS, Raw
@@ -364,23 +367,161 @@ def test_the_archive_gives_way_to_messages_if_it_may(disk: FaultyDisk, yields: b
     assert (names(disk, "archive", ".seg") == [1, 2, 3]) is not yields
 
 
-@pytest.mark.parametrize("spoiled", ["header", "middle", "seal", "successor"])
-def test_damage_in_the_archive_stops_nobody(disk: FaultyDisk, spoiled: str) -> None:
-    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+PLACES = {"header": (1, 0, 512), "middle": (1, 5000, 5512), "seal": (1, -512, None), "successor": (2, 0, 512)}
+"""Number of an archived segment, and bytes of it."""
+
+
+def flip(disk: FaultyDisk, path: Path, start: int, stop: int | None) -> None:
+    disk.content(path)[50 if start == 0 else start if start > 0 else -1] ^= 1
+
+
+def lose(disk: FaultyDisk, path: Path, start: int, stop: int | None) -> None:
+    size = len(disk.content(path))
+    disk.lose(path, start % size, size if stop is None else stop)
+
+
+def refuse(disk: FaultyDisk, path: Path, start: int, stop: int | None) -> None:
+    disk.refused[path] = errno.EACCES
+
+
+def take_away(disk: FaultyDisk, path: Path, start: int, stop: int | None) -> None:
+    disk.delete(path)
+
+
+HARMS = (flip, lose, refuse, take_away)
+Harm = Callable[[FaultyDisk, Path, int, int | None], None]
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[int]:
+    """The numbers of the segments that the log says are damaged."""
+    said = [record for record in caplog.records if "segment of the archive is damaged" in record.getMessage()]
+    return [record.__dict__["segment"] for record in said]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("place", PLACES)
+def test_damage_in_the_archive_stops_nobody(disk: FaultyDisk, place: str, harm: Harm) -> None:
+    options = replace(OPTIONS, archive_bytes_max=0)
+    raw = Raw(disk, options=options)
     grow(raw, 4)
     raw.chores()
     leave(raw, 1, 2)
     assert raw.chores(2) == ["Archive", "Archive"]
     disk.delete(DATA / "archive" / f"{1:020}{EVENTS}")
-    number, byte = {"header": (1, 50), "middle": (1, 5000), "seal": (1, -1), "successor": (2, 50)}[spoiled]
-    disk.content(DATA / "archive" / f"{number:020}.seg")[byte] ^= 1
-    again = Raw(disk.after_kill(), options=replace(OPTIONS, archive_bytes_max=0))
+    number, start, stop = PLACES[place]
+    harm(disk, DATA / "archive" / f"{number:020}.seg", start, stop)
+    after = disk.after_kill()
+    after.refused = dict(disk.refused)
+    again = Raw(after, options=options)
     for journal in (raw, again):
         for _ in range(6):
             journal.chores()
             if journal.journal.pending:
                 journal.sync()
     assert names(disk, "archive", ".seg") == []
+    assert [DeletedSegment.decode(record.meta).number for record in deletions(disk)] == [1, 2]
+
+
+def deletions(disk: FaultyDisk) -> list[Record]:
+    return [record for record in Raw(disk.after_kill()).replay.records if record.kind == StoreKind.DELETED]
+
+
+def deleting(disk: FaultyDisk) -> Raw:
+    """Two archived segments, of which the first is to be deleted."""
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=17_000))
+    grow(raw, 4)
+    raw.chores()
+    leave(raw, 1, 2)
+    assert raw.chores(2) == ["Archive", "Archive"]
+    return raw
+
+
+@pytest.mark.parametrize("harm", [lose, refuse, take_away])
+def test_what_cannot_be_read_is_deleted_with_what_is_known(
+    disk: FaultyDisk, caplog: pytest.LogCaptureFixture, harm: Harm
+) -> None:
+    raw = deleting(disk)
+    chain = SegmentHeader.decode(bytes(archive(disk, 2))[:HEADER_BYTES], "")
+    harm(disk, DATA / "archive" / f"{1:020}.seg", 0, None)
+    assert raw.chores() == ["ReadDeletion"]
+    raw.sync()
+    assert raw.chores() == ["Delete"]
+    assert names(disk, "archive", ".seg") == [2] and names(disk, "archive", STUB) == []
+    [record] = deletions(disk)
+    deleted = DeletedSegment.decode(record.meta)
+    assert (deleted.sha256, deleted.valid_bytes) == (chain.previous_sha256, chain.previous_length)
+    assert deleted.created_us == 0
+    assert warned(caplog) == [1], "once, though three have tried"
+
+
+def test_a_deletion_whose_hash_cannot_be_read_names_none(disk: FaultyDisk) -> None:
+    raw = deleting(disk)
+    disk.lose(DATA / "archive" / f"{2:020}.seg", 0, 512)
+    assert raw.chores() == ["ReadDeletion"]
+    raw.sync()
+    [record] = deletions(disk)
+    assert DeletedSegment.decode(record.meta).sha256 == NO_HASH
+
+
+@pytest.mark.parametrize("harm", [lose, refuse, take_away])
+@pytest.mark.parametrize("place", ["header", "middle", "seal"])
+def test_what_cannot_be_read_has_no_side_file(disk: FaultyDisk, harm: Harm, place: str) -> None:
+    raw, _ = archived(disk)
+    disk.delete(DATA / "archive" / f"{1:020}{EVENTS}")
+    path = DATA / "archive" / f"{1:020}.seg"
+    raw.journal._housekeeper._finished.append(Sealed(1, b"", -1))
+    harm(disk, path, *PLACES[place][1:])
+    assert raw.chores() == ["FinishEvents"]
+    assert names(disk, "archive", EVENTS) == [2]
+    assert not [path for path in disk.paths() if path.name.endswith(".part") and path.parent.name == "archive"]
+
+
+def test_a_journal_that_cannot_be_read_gets_no_such_mercy(disk: FaultyDisk) -> None:
+    """A segment of `journal/` is needed: who cannot read it says so."""
+    raw = Raw(disk)
+    grow(raw, 3)
+    raw.chores()
+    raw.journal._housekeeper._finished.append(Sealed(1, b"", -1))
+    disk.lose(DATA / "journal" / f"{1:020}.seg", 5000, 5512)
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        raw.chores()
+
+
+def test_the_header_of_a_successor_in_the_journal_gets_none_either(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=0))
+    grow(raw, 3)
+    raw.chores()
+    leave(raw, 1)
+    assert raw.chores(1) == ["Archive"]
+    disk.lose(DATA / "journal" / f"{2:020}.seg", 0, 512)
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        raw.chores()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
+def test_a_process_without_room_says_nothing_of_a_file(disk: FaultyDisk, code: int) -> None:
+    raw = deleting(disk)
+    disk.refused[DATA / "archive" / f"{1:020}.seg"] = code
+    with pytest.raises(StoreFailed):
+        raw.chores()
+
+
+@pytest.mark.parametrize("due", ["Erase", "Delete", "FinishEvents"])
+def test_what_cannot_be_written_to_the_archive_is_told(disk: FaultyDisk, due: str) -> None:
+    """Only the reading there is forgiven."""
+    raw = archived(disk)[0] if due != "Delete" else deleting(disk)
+    if due == "Delete":
+        assert raw.chores() == ["ReadDeletion"]
+        raw.sync()
+    elif due == "Erase":
+        raw.clock.us += 51_000_000
+    else:
+        raw.journal._housekeeper._finished.append(Sealed(1, b"", -1))
+    chore = raw.journal.take_chore()
+    assert type(chore).__name__ == due and chore is not None
+    disk.errors[disk.steps] = errno.EIO
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        chore.run()
 
 
 # -- erasing -----------------------------------------------------------------------------------------------------------
@@ -504,20 +645,25 @@ def test_erasing_that_was_cut_short_is_done_again(disk: FaultyDisk, chores: int)
     assert BODY[:8] not in bytes(archive(again, 1))
 
 
-@pytest.mark.parametrize("spoiled", [50, 5000, -1])
-def test_damage_is_not_erased_and_does_not_hold_up_others(disk: FaultyDisk, spoiled: int) -> None:
+@pytest.mark.parametrize("harm", [flip, lose])
+@pytest.mark.parametrize("place", ["header", "middle", "seal"])
+def test_damage_is_not_erased_and_does_not_hold_up_others(
+    disk: FaultyDisk, caplog: pytest.LogCaptureFixture, place: str, harm: Harm
+) -> None:
     raw, _ = archived(disk)
-    archive(disk, 1)[spoiled] ^= 1
+    harm(disk, DATA / "archive" / f"{1:020}.seg", *PLACES[place][1:])
     before = bytes(archive(disk, 1))
     raw.clock.us += 51_000_000
     done = run_chores(raw)
     assert (done.count("Erase"), done.count("Replace")) == (2, 1)
     assert archive(disk, 1) == before and BODY[:8] not in bytes(archive(disk, 2))
+    assert warned(caplog) == [1]
 
 
-def test_a_segment_that_somebody_removed_is_not_erased(disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("harm", [refuse, take_away])
+def test_a_segment_that_cannot_be_opened_is_not_erased(disk: FaultyDisk, harm: Harm) -> None:
     raw, _ = archived(disk)
-    disk.delete(DATA / "archive" / f"{1:020}.seg")
+    harm(disk, DATA / "archive" / f"{1:020}.seg", 0, None)
     raw.clock.us += 51_000_000
     assert run_chores(raw).count("Replace") == 1
 

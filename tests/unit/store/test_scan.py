@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreFailed
+from acquit.errors import StoreCorrupt, StoreError, StoreFailed
 from acquit.store.disk import DiskFile
 from acquit.store.scan import SegmentReader
 from acquit.store.segment import HEADER_BYTES
 from acquit.testing.simulation.disk import FaultyDisk
-from tests.support.raw_journal import DATA, Raw
+from tests.support.raw_journal import DATA, OPTIONS, Raw
 
 PATH = DATA / "journal" / f"{1:020}.seg"
 
@@ -162,3 +164,41 @@ def test_an_unreadable_disk(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(disk, "open", lambda path, mode: Unreadable(whole(path, mode)))
     with pytest.raises(StoreFailed, match="Input/output error"):
         SegmentReader(disk, PATH)
+
+
+def batches(path: Path, disk: FaultyDisk) -> list[int]:
+    """Offsets of the batches in a segment."""
+    with SegmentReader(disk, path) as segment:
+        return [HEADER_BYTES + head.position - segment.header.base for head, _ in segment.batches()]
+
+
+def test_who_can_do_without_a_file_hears_where_it_cannot_be_read() -> None:
+    """Reading is in large pieces, and still all before the place is read."""
+    disk = FaultyDisk()
+    raw = Raw(disk, options=replace(OPTIONS, segment_bytes=8 << 20))
+    for _ in range(300):
+        raw.put(bytes(9_000))
+    path = next(path for path in disk.paths() if path.suffix == ".seg" and len(disk.content(path)) > 2 << 20)
+    before = batches(path, disk)
+    bad = before[200]
+    disk.lose(path, bad + 4096, bad + 8192)
+    with SegmentReader(disk, path, unreadable_is_damage=True) as segment:
+        found = segment.batches()
+        assert [HEADER_BYTES + next(found)[0].position for _ in range(200)] == before[:200]
+        with pytest.raises(StoreCorrupt, match=f"offset {bad}: cannot be read: Input/output error"):
+            next(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(errno.EIO, StoreCorrupt), (errno.EACCES, StoreCorrupt), (errno.EMFILE, StoreFailed)]
+)
+def test_a_file_that_cannot_be_opened(disk: FaultyDisk, code: int, expected: type[StoreError]) -> None:
+    disk.refused[PATH] = code
+    with pytest.raises(expected, match="seg"):
+        SegmentReader(disk, PATH, unreadable_is_damage=True)
+    with pytest.raises(StoreFailed, match="seg"):
+        SegmentReader(disk, PATH)
+    disk.refused.clear()
+    disk.delete(PATH)
+    with pytest.raises(FileNotFoundError):
+        SegmentReader(disk, PATH, unreadable_is_damage=True)

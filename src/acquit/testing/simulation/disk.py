@@ -12,6 +12,8 @@ It keeps what a real one keeps apart: what a process sees (all writes, at once) 
 * ``sync_errors=n``: the next n syncs, and synced writes, fail with EIO. The system then believes that what they were
   for is written, and may have forgotten it: `after_kill` asks its `choice` for each of its blocks.
 * ``read_errors=n``: the next n reads fail with EIO.
+* ``disk.lose(path, ...)``: these bytes of a file cannot be read any more, by this process or a later one.
+* ``refused={path: errno.EACCES}``: this file cannot be opened to be read.
 * ``capacity_bytes`` is a disk that gets full: writes that would grow a file beyond it are cut short, then fail.
 
 Renames and new names are lost from the newest backwards, as journaling file systems do, but independently of data.
@@ -63,6 +65,8 @@ class _FileNode:
     write is, whatever became of what was done before it."""
     doubtful: bool = False
     """A sync of it has failed."""
+    lost: range = range(0)
+    """Bytes of it that cannot be read."""
 
     def apply(self, content: bytearray, offset: int, data: bytes | None) -> None:
         if data is None:
@@ -146,6 +150,7 @@ class FaultyDisk:
         self.failing: int | None = None
         self.sync_errors = 0
         self.read_errors = 0
+        self.refused: dict[Path, int] = {}
         self.raised: set[int] = set()
         """Error numbers of all that it has refused so far."""
         self.steps = 0
@@ -177,7 +182,7 @@ class FaultyDisk:
         for path, node in names.items():
             if id(node) not in copies:
                 content = node.survivor(choice) if lost or node.doubtful else bytearray(node.seen)
-                copies[id(node)] = _FileNode(bytearray(content), content)
+                copies[id(node)] = _FileNode(bytearray(content), content, lost=node.lost)
             after._seen[path] = copies[id(node)]
         after._safe = dict(after._seen)
         return after
@@ -193,6 +198,11 @@ class FaultyDisk:
         """Delete a file, as another process does."""
         del self._seen[path]
         self._safe.pop(path, None)
+
+    def lose(self, path: Path, start: int = 0, stop: int | None = None) -> None:
+        """Lose the sectors that hold these bytes of a file; all of them unless told."""
+        node = self._seen[path]
+        node.lost = range(start, len(node.seen) if stop is None else stop)
 
     @property
     def used_bytes(self) -> int:
@@ -236,6 +246,8 @@ class FaultyDisk:
     def open(self, path: Path, mode: OpenMode) -> DiskFile:
         self.alive()
         node = self._seen.get(path)
+        if mode is OpenMode.READ and path in self.refused:
+            self.refuse(self.refused[path])
         if node is None:
             if mode is OpenMode.READ:
                 raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
@@ -330,6 +342,9 @@ class FaultyFile:
             disk.refuse(disk.failing)
         if disk.read_errors:
             disk.read_errors -= 1
+            disk.refuse(errno.EIO)
+        lost = self._node.lost
+        if offset < lost.stop and lost.start < offset + length:
             disk.refuse(errno.EIO)
         return bytes(self._node.seen[offset : offset + length])
 

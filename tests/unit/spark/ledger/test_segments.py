@@ -17,6 +17,7 @@ from acquit.ledger.totals import HASH_MODULUS, message_hash
 from acquit.spark.ledger.chain import Segment, SegmentState, plan_folder
 from acquit.spark.ledger.options import Verify
 from acquit.spark.ledger.segments import DTYPE, Details, entering, message_sum, read_events, retiring, sums_by
+from acquit.store.archive import ArchiveReader
 from acquit.store.chores import Erase, Replace
 from acquit.store.disk import PosixDisk
 from acquit.store.folder import EVENTS, Folder
@@ -49,7 +50,7 @@ def erase(folder: LedgerFolder, segment: Segment) -> None:
     if path.exists():
         path.rename(data.segment(segment.number, archived=True))
     info = SegmentInfo(segment.number, Position(0), Position(0), segment.length, True, True, 1)
-    for chore in (Erase(data, info, without_body), Replace(data, segment.number)):
+    for chore in (Erase(data, ArchiveReader(data), info, without_body), Replace(data, segment.number)):
         chore.run()
 
 
