@@ -72,9 +72,10 @@ class ClientCore(CoreBase):
         kinds: Kinds,
         named: bool = False,
         restores: bool = False,
+        elsewhere: bool = False,
     ) -> None:
         """`wall_clock`: the driver's, in seconds, which goes on while the machine sleeps. `restores`: the driver
-        restores a connection that is lost."""
+        restores a connection that is lost; `elsewhere`: it has other hosts to go to."""
         super().__init__(engine, options, where=where, wake=wake, wall_clock=wall_clock, named=named)
         self.kinds = kinds
         self.opened = Milestone()
@@ -84,6 +85,7 @@ class ClientCore(CoreBase):
         """Called when the connection is lost and may be restored, and when it is over."""
         self.sessions: list[SessionCore] = []
         self._restores = restores
+        self._elsewhere = elsewhere
         self._remote_open: Open | None = None
         self._resend_until = 0.0
 
@@ -292,7 +294,8 @@ class ClientCore(CoreBase):
     def _on_ended(self, event: ev.ConnectionEnded) -> None:
         failure = connection_failure(event, self.where)
         opened = self.opened.done and self.opened.failure is None
-        if opened and self._restores and not (self.closing or self.failure) and worth_another_try(event):
+        again = self._restores and worth_another_try(event, elsewhere=self._elsewhere)
+        if opened and again and not (self.closing or self.failure):
             self.interrupt(failure)
         else:
             self._end(failure)

@@ -38,6 +38,7 @@ from acquit.client.url import ConnectTarget, Places, Urls, parse_urls
 from acquit.client.waiting import check_loop, wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
 from acquit.protocol.connection import Connection
+from acquit.protocol.definitions import ConnectionCondition
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslChallenged
 from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.options import ConnectionOptions
@@ -68,6 +69,8 @@ class Wire:
     def __init__(self, driver: Driver, target: ConnectTarget) -> None:
         self.target = target
         self.opened = Milestone()
+        self.foreign = False
+        """True if the host speaks another protocol."""
         self._driver = driver
         self._loop = driver.loop
         settings, options = driver.settings, driver.settings.options
@@ -129,6 +132,7 @@ class Wire:
             return
         for event in events:
             if isinstance(event, ConnectionEnded):  # perhaps right behind its open: that is how a peer refuses us
+                self.foreign = event.foreign
                 self.opened.fail(self._failure(event))
                 return
         for number, event in enumerate(events):
@@ -196,6 +200,8 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._restoring: asyncio.Task[None] | None = None
+        self._refused = False
+        """True if each host of the last round said what it would say again: another round is of no use."""
         self._lost_at: float | None = None
         """Time at which the outage began, on the loop's clock; None while there is none."""
         self._schedule = self.loop.call_soon_threadsafe if settings.threads else self.loop.call_soon
@@ -232,7 +238,7 @@ class Driver:
                 raise
             if error is None:
                 return
-            if self._reconnect is None or is_final(error) or backoff.exhausted(self.loop.time()) is not None:
+            if self._reconnect is None or self._refused or backoff.exhausted(self.loop.time()) is not None:
                 try:
                     raise error
                 finally:
@@ -304,6 +310,7 @@ class Driver:
                 kinds=settings.kinds,
                 named=settings.named,
                 restores=self._reconnect is not None,
+                elsewhere=len(self._targets) > 1,
             )
             self.core.on_lost = self._on_lost
             self.wire = wire
@@ -359,20 +366,28 @@ class Driver:
             ssl_context_for(self._targets[0], self.settings.ssl_context)
 
     async def _round(self) -> Exception | None:
-        """Try every host once. None when one has opened, else what went wrong with the last, which says of all."""
+        """Try every host once, whatever the others said. None when one has opened, else what went wrong with the last,
+        which says of all. A ConfigurationError at the first connect is the end of the round: it is no host's."""
         error: Exception | None = None
         reasons = []
+        self._refused = True
         for target in self._targets:
+            foreign = False
             try:
                 self._attempt = Wire(self, target)
                 await self._attempt.open()
             except (ConnectionFailed, ConfigurationError) as exc:
                 logger.debug("no connection to %s: %s", target.where, exc)
-                self._attempt = None
+                if self._attempt is not None:
+                    # Where there was a broker, something else answers in its place, as a proxy does while it restarts.
+                    foreign = self._attempt.foreign and self.wire is not None
+                    self._attempt = None
                 error = exc.with_traceback(None)  # whose frames would hold the attempt, and the error itself
                 reasons.append(str(exc))
-                if is_final(exc):
+                if self.wire is None and isinstance(exc, ConfigurationError):
+                    self._refused = True
                     break
+                self._refused = self._refused and is_final(exc) and not foreign
             else:
                 return None
         if error is not None:
@@ -384,6 +399,9 @@ class Driver:
         if core.interrupted:
             now = self._lost_at = self.loop.time()
             self._backoff.lost(now)
+            if failure.condition == ConnectionCondition.REDIRECT and self.wire is not None:
+                gone = self.wire.target
+                self._targets.sort(key=lambda target: target == gone)  # the others first: it might redirect us again
             logger.warning("%s: it will be restored if that can be done", failure.message)
             self._tell(ConnectionEventKind.INTERRUPTED, failure.message)
             self._restoring = self.loop.create_task(self._restore())
@@ -406,7 +424,7 @@ class Driver:
                 error = await self._round()
                 if error is None:
                     return
-                if is_final(error):
+                if self._refused:
                     kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else ConnectionFailed
                     why = f"{lost.message}, and could not be restored: {error}"
                     told = error if isinstance(error, ConnectionFailed) else lost

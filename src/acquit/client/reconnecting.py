@@ -8,7 +8,7 @@ without an outcome. The driver asks this module what to do::
                   ▼
     interrupted ─ Backoff.next_delay ─▶ each host once ─ opened ─▶ restored: sessions begin, links attach, sends repeat
                   ▲                          │ none
-                  └──────────────────────────┘ until a limit of `Reconnect` is reached
+                  └──────────────────────────┘ until a limit of `Reconnect` is reached, or all answers are final
 
 The delay before the first round is `delay_ms`, and grows by `multiplier` up to `delay_max_ms`. Each delay is shortened
 by a random part of itself, up to `jitter`, so that a thousand clients of a broker that comes back do not all come in
@@ -141,16 +141,19 @@ class Backoff:
         return None
 
 
-def worth_another_try(event: ConnectionEnded) -> bool:
-    """Return True if a connection that ended like this may be had again."""
+def worth_another_try(event: ConnectionEnded, *, elsewhere: bool = False) -> bool:
+    """Return True if a connection that ended like this may be had again. `elsewhere`: there are other hosts, to which
+    a host may send us that does not want us any more (*redirect*), though not by names of its own."""
     if event.authentication:
         return False
+    if elsewhere and event.remote and event.error is not None and event.error.condition == ConnectionCondition.REDIRECT:
+        return True
     return event.lost or (event.remote and (event.error is None or event.error.condition in RETRIED))
 
 
 def is_final(error: Exception) -> bool:
-    """Return True if an attempt that failed with `error` would fail again, at any host: a mistake of ours, a user that
-    is not known, or a *close* in answer to our *open* of a condition that stays (permission, not found)."""
+    """Return True if an attempt that failed with `error` would fail again at the same host: a mistake of ours, a user
+    that is not known there, or a *close* in answer to our *open* of a condition that stays (permission, not found)."""
     if isinstance(error, AuthenticationFailed | ConfigurationError):
         return True
     answered = isinstance(error, EndpointError) and error.remote and error.condition is not None

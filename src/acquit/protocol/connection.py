@@ -598,7 +598,7 @@ class Connection(ConnectionBase):
 
     def _end_handshake(self, end: HandshakeEnded) -> None:
         self.state = ConnectionState.ENDED
-        self._end(end.error, lost=False, remote=end.remote, authentication=end.authentication)
+        self._end(end.error, lost=False, remote=end.remote, authentication=end.authentication, foreign=end.foreign)
 
     def _drop(self, description: str) -> None:
         """The peer was too slow: say so, if that can be said, and wait for nothing."""
@@ -608,14 +608,16 @@ class Connection(ConnectionBase):
         self.state = ConnectionState.ENDED
         self._end(error, lost=True, remote=False)
 
-    def _end(self, error: Error | None, *, lost: bool, remote: bool, authentication: bool = False) -> None:
+    def _end(
+        self, error: Error | None, *, lost: bool, remote: bool, authentication: bool = False, foreign: bool = False
+    ) -> None:
         if self._end_told:
             return
         self._end_told = True
         self.unfinished = None
         for session in self._outgoing_channels.values():
             session.lose()
-        self.events.append(ConnectionEnded(error, lost, remote, authentication))
+        self.events.append(ConnectionEnded(error, lost, remote, authentication, foreign))
 
     def _hand_over(self) -> list[Event]:
         events, self.events = self.events, []

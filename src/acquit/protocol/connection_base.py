@@ -46,12 +46,14 @@ class ConnectionEnded(Event):
 
     `lost`: without a close from the peer, so that what was in flight is in doubt. `remote`: the peer ended it; False
     where we did, by `close` or because of what it sent. `authentication`: SASL refused us, or we the peer.
+    `foreign`: the peer's first bytes are of another protocol, or another version of AMQP: nothing was refused.
     """
 
     error: Error | None
     lost: bool
     remote: bool
     authentication: bool = False
+    foreign: bool = False
 
 
 class Flushed(Protocol):

@@ -36,11 +36,12 @@ _REFUSED: Final = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "SASL refused the pee
 class HandshakeEnded(Exception):
     """The connection is over before it was open. What is to be written has been; the fields are ConnectionEnded's."""
 
-    def __init__(self, error: Error, *, remote: bool, authentication: bool) -> None:
+    def __init__(self, error: Error, *, remote: bool, authentication: bool, foreign: bool = False) -> None:
         super().__init__(error.description)
         self.error = error
         self.remote = remote
         self.authentication = authentication
+        self.foreign = foreign
 
 
 class Handshake:
@@ -173,7 +174,8 @@ class Handshake:
             if header != self._header_sent:
                 what = "requires SASL" if header == SASL_HEADER else f"answered {header!r}"
                 error = Error(AmqpCondition.NOT_IMPLEMENTED, f"we said {self._header_sent!r}, the server {what}")
-                raise HandshakeEnded(error, remote=True, authentication=header == SASL_HEADER)
+                known = header == SASL_HEADER
+                raise HandshakeEnded(error, remote=True, authentication=known, foreign=not known)
         elif header == SASL_HEADER and self._server_sasl is not None and not self._authenticated:
             self._send_header(SASL_HEADER)
             self._write(self._server_sasl.mechanisms())

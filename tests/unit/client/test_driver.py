@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,13 @@ from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind
 from acquit.client.url import parse_url
-from acquit.protocol.definitions import Accepted, AmqpCondition, Error
+from acquit.protocol.composite import encode_composite
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
+from acquit.protocol.definitions import Accepted, AmqpCondition, ConnectionCondition, Error, SaslMechanisms
 from acquit.protocol.events import ConnectionOpened, Event
+from acquit.protocol.frames import SASL_FRAME, encode_frame
 from tests.support.outages import fast
-from tests.support.server import Server, serve
+from tests.support.server import Server, ServerConnection, serve
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
 LONG = 30.0
@@ -423,3 +426,211 @@ def test_a_connection_that_is_over_at_once_had_no_outage() -> None:
     run(main)
     assert [event.kind for event in story] == [ConnectionEventKind.CONNECTED, ConnectionEventKind.FAILED]
     assert (story[1].rounds, story[1].outage_s) == (0, 0.0)
+
+
+# -- hosts that are of no use ------------------------------------------------------------------------------------------
+
+
+class Refusing(Server):
+    """A server that closes each connection right behind its open, while it is told to."""
+
+    condition: str | None = None
+
+    def accept(self, now: float) -> ServerConnection:
+        connection = super().accept(now)
+        if self.condition is not None:
+            refusal = Error(self.condition, "not here")
+            connection.engine.admit = lambda _: refusal
+        return connection
+
+
+@contextlib.asynccontextmanager
+async def saying(says: bytes) -> AsyncIterator[str]:
+    """A host that says the same to all who come, and hangs up. Gives host:port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(8)
+        writer.write(says)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    listener = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    finally:
+        listener.close()
+        await listener.wait_closed()
+
+
+HTTP = b"HTTP/1.1 503 Service Unavailable\r\n\r\n"
+UNKNOWN_SASL = SASL_HEADER + encode_frame(0, encode_composite(SaslMechanisms(("GSSAPI",))), SASL_FRAME)
+FINAL = [
+    AmqpCondition.NOT_FOUND,
+    AmqpCondition.NOT_ALLOWED,
+    AmqpCondition.UNAUTHORIZED_ACCESS,
+    ConnectionCondition.REDIRECT,
+]
+
+
+@contextlib.asynccontextmanager
+async def useless(how: str | bytes) -> AsyncIterator[str]:
+    """A host that refuses whoever comes, in its own way."""
+    if isinstance(how, bytes):
+        async with saying(how) as where:
+            yield where
+        return
+    server = Refusing()
+    server.condition = how
+    if how == "a user of its own":
+        server.users, server.condition = {"ann": "secret"}, None
+    async with serve(server) as where:
+        yield where
+
+
+@pytest.mark.parametrize(
+    "how", [HTTP, AMQP_HEADER, TLS_HEADER, b"AMQP\0\0\x09\x01", UNKNOWN_SASL, *FINAL, "a user of its own"]
+)
+def test_a_host_that_is_of_no_use_is_not_the_end_of_a_list(how: str | bytes) -> None:
+    async def main() -> None:
+        async with useless(how) as one, serve(Server()) as two:
+            async with aio.connect([f"amqp://{one}", f"amqp://{two}"], options=ConnectOptions()) as connection:
+                assert connection._core.where == two
+            with pytest.raises(errors.ConnectionFailed) as alone:
+                await aio.connect(f"amqp://{one}", options=fast(reconnect={"first_rounds": 0}))
+            with pytest.raises(errors.ConnectionFailed) as twice:  # each of them said what it would say again
+                await aio.connect([f"amqp://{one}"] * 2, options=fast(reconnect={"first_rounds": 0}))
+            assert type(twice.value) is type(alone.value)
+            assert str(twice.value) == f"{alone.value}; {alone.value}"
+
+    run(main)
+
+
+def test_hosts_that_are_of_no_use_for_different_reasons_are_all_named() -> None:
+    async def main() -> None:
+        async with useless(HTTP) as one, useless(AmqpCondition.NOT_FOUND) as two:
+            with pytest.raises(errors.ConnectionFailed) as failed:
+                await aio.connect([f"amqp://{one}", f"amqp://{two}"], options=fast(reconnect={"first_rounds": 0}))
+            assert all(part in str(failed.value) for part in (one, "HTTP/1.1", two, "not here (amqp:not-found)"))
+
+    run(main)
+
+
+def test_a_mistake_in_the_options_is_told_whatever_other_hosts_would_say() -> None:
+    async def main() -> None:
+        async with serve(Server()) as where:
+            options = ConnectOptions(sasl_mechanisms=("PLAIN",))
+            with pytest.raises(errors.ConfigurationError, match="PLAIN needs a user and a password"):
+                await aio.connect(["amqp://127.0.0.1:1", f"amqp://ann:secret@{where}"], options=options)
+
+    run(main)
+
+
+@pytest.mark.parametrize("condition", FINAL)
+def test_a_standby_that_takes_nobody_does_not_end_an_outage(condition: str) -> None:
+    story: list[ConnectionEventKind] = []
+
+    async def main() -> None:
+        away, standby = Refusing(), Refusing()
+        standby.condition = condition
+        async with serve(away) as one, serve(standby) as two:
+            options = fast()
+            urls = [f"amqp://{one}", f"amqp://{two}"]
+            async with aio.connect(
+                urls, options=options, on_event=lambda event: story.append(event.kind)
+            ) as connection:
+                sender = await (await connection.session()).sender("q")
+                away.condition = AmqpCondition.RESOURCE_LIMIT_EXCEEDED  # what passes
+                assert away.connection.pump is not None
+                away.connection.pump.abort()
+                while len(standby.connections) < 3:
+                    await asyncio.sleep(0)
+                away.condition = None
+                assert await sender.send("x") == Accepted()
+
+    run(main)
+    assert story == [ConnectionEventKind.CONNECTED, ConnectionEventKind.INTERRUPTED, ConnectionEventKind.RESTORED]
+
+
+def test_an_outage_is_over_when_no_host_will_ever_take_us() -> None:
+    async def main() -> None:
+        away, standby = Refusing(), Refusing()
+        standby.condition = AmqpCondition.NOT_FOUND
+        async with serve(away) as one, serve(standby) as two:
+            connection = await aio.connect([f"amqp://{one}", f"amqp://{two}"], options=fast())
+            receiver = await (await connection.session()).receiver("q")
+            away.condition = AmqpCondition.UNAUTHORIZED_ACCESS
+            assert away.connection.pump is not None
+            away.connection.pump.abort()
+            with pytest.raises(errors.ConnectionFailed) as failed:
+                await receiver.receive()
+            parts = (f"{one} was closed", "(amqp:unauthorized-access)", f"{two} was closed", "(amqp:not-found)")
+            assert all(part in str(failed.value) for part in parts)
+            assert (len(away.connections), len(standby.connections)) == (2, 1)
+
+    run(main)
+
+
+def test_a_proxy_that_answers_for_a_broker_which_restarts_does_not_end_an_outage() -> None:
+    async def main() -> None:
+        answered = 0
+        servers: list[Server] = []
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal answered
+            answered += 1
+            if 1 < answered < 4:
+                await reader.read(8)
+                writer.write(HTTP)
+            else:
+                servers.append(Server())
+                async with serve(servers[-1]) as behind:
+                    host, port = behind.split(":")
+                    there, here = await asyncio.open_connection(host, int(port))
+                    await asyncio.gather(_copy(reader, here), _copy(there, writer))
+            writer.close()
+
+        listener = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        async with aio.connect(f"amqp://127.0.0.1:{port}", options=fast()) as connection:
+            sender = await (await connection.session()).sender("q")
+            assert servers[0].connection.pump is not None
+            servers[0].connection.pump.abort()
+            assert await sender.send("x") == Accepted()
+        assert answered == 4
+        listener.close()
+        await listener.wait_closed()
+
+    run(main)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+    writer.close()
+
+
+def test_a_host_that_redirects_us_is_left_for_the_others_of_the_list() -> None:
+    async def main() -> None:
+        server, other = Server(), Server()
+        redirect = Error(ConnectionCondition.REDIRECT, "go")
+        async with serve(server) as one, serve(other) as two:
+            for urls, comes_back in (([f"amqp://{one}", f"amqp://{two}"], True), ([f"amqp://{one}"], False)):
+                connection = await aio.connect(urls, options=fast())
+                session = await connection.session()
+                sender, receiver = await session.sender("q"), await session.receiver("q")
+                server.connection.engine.close(redirect)
+                server.connection.touch()
+                if comes_back:
+                    while not other.connections:
+                        await asyncio.sleep(0)
+                    assert await sender.send("x") == Accepted()
+                    assert connection._core.where == two
+                else:
+                    with pytest.raises(errors.ConnectionClosed, match=r"go \(amqp:connection:redirect\)"):
+                        await receiver.receive()
+                await connection.close()
+            assert len(server.connections) == 2
+
+    run(main)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from acquit import ConnectOptions, Reconnect
@@ -88,7 +90,16 @@ def test_what_is_tried_again(event: ConnectionEnded, again: bool) -> None:
     assert worth_another_try(event) is again
 
 
-def test_what_would_fail_again_at_every_host() -> None:
+def test_a_redirect_is_worth_another_try_where_there_are_other_hosts() -> None:
+    redirected = ConnectionEnded(Error(ConnectionCondition.REDIRECT), lost=False, remote=True)
+    assert worth_another_try(redirected, elsewhere=True)
+    assert not worth_another_try(redirected)
+    assert not worth_another_try(replace(redirected, remote=False), elsewhere=True)
+    forbidden = replace(redirected, error=Error(AmqpCondition.UNAUTHORIZED_ACCESS))
+    assert not worth_another_try(forbidden, elsewhere=True)
+
+
+def test_what_would_fail_again_at_the_same_host() -> None:
     assert is_final(AuthenticationFailed("no"))
     assert is_final(ConfigurationError("no"))
     assert is_final(ConnectionClosed("no such host here", condition=AmqpCondition.NOT_FOUND, remote=True))

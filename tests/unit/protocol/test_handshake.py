@@ -52,12 +52,14 @@ def test_a_client_meets_another_header() -> None:
     ended = only(peer.send_bytes(b"AMQP\x00\x00\x09\x01"), ConnectionEnded)
     assert ended.error is not None
     assert ended.error.condition == AmqpCondition.NOT_IMPLEMENTED
+    assert ended.foreign
     assert peer.engine.closed
 
 
 def test_a_client_without_sasl_meets_a_server_that_requires_it() -> None:
     ended = only(client_peer().send_bytes(SASL_HEADER), ConnectionEnded)
     assert ended.authentication
+    assert not ended.foreign
     assert ended.error is not None
     assert "requires SASL" in (ended.error.description or "")
 
