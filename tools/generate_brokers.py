@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,16 @@ class Promise:
 
     text: str
     holds: Callable[[Observed], str]
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Mark of a note below the table, behind the cell of a broker."""
 
 
 def yes(condition: object, otherwise: str = "no") -> str:
     return "yes" if condition else otherwise
 
+
+BY_DECLARATION = {"rabbitmq": " [¹](brokers.md#rabbitmq-attempts)"}
+"""What RabbitMQ does of it depends on how the queue was declared."""
 
 RECEIPTS = {"applied": "yes (APPLIED)", "answered": "settled, not promised (ANSWERED)", "sent": "no (SENT)"}
 
@@ -68,6 +73,7 @@ PROMISES = (
     Promise(
         "What was not acknowledged comes again: at least once.",
         lambda seen: yes(seen["counts_lost_connection"] and seen["counts_failed"]),
+        BY_DECLARATION,
     ),
     Promise("NO_ACK: at most once.", lambda seen: yes(seen["pre_settled"])),
     Promise(
@@ -84,6 +90,7 @@ PROMISES = (
     Promise(
         "Too many failed attempts end in the dead letter queue.",
         lambda seen: yes(seen["attempts"] == "dead letter", seen["attempts"]),
+        BY_DECLARATION,
     ),
     Promise(
         "What is rejected is kept, with the reason.",
@@ -185,8 +192,11 @@ def capability_tables(report: Report) -> str:
 
 
 def promise_table(report: Report) -> str:
-    seen = [observed(report, name) for name in BROKERS]
-    rows = ((promise.text, [promise.holds(each) for each in seen]) for promise in PROMISES)
+    seen = {name: observed(report, name) for name in BROKERS}
+    rows = (
+        (promise.text, [promise.holds(each) + promise.notes.get(name, "") for name, each in seen.items()])
+        for promise in PROMISES
+    )
     return "\n".join([*table("with our client, on", report, rows), ""])
 
 

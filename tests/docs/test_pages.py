@@ -26,7 +26,7 @@ ELSEWHERE = "needs what is not part of acquit, and no extra brings"
 NO_RUN = {
     ("docs/backup.md", "$ acquit backup acquit-data /backups/monday"): "a broker of yours, and a place for its copies",
     ("docs/backup.md", "$ acquit restore /backups/monday"): "the same, and it ends with a broker that goes on",
-    ("docs/brokers.md", "import acquit"): "RabbitMQ; tests/interop declares its queues so",
+    ("docs/brokers.md", "import acquit"): "RabbitMQ; tests/interop/test_rabbitmq.py runs it there",
     ("docs/http.md", "$ pip install 'acquit[http]'"): "installs something, and goes on until it is stopped",
     ("docs/index.md", "$ acquit serve --data data"): "goes on until it is stopped",
     ("docs/ingest.md", "$ spark-submit --master spark://host:7077 "): "tests/spark/test_pages.py, as it is slow",

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit import AckMode, Message, ReceiptStatus
+from acquit import AckMode, ReceiptStatus
 from acquit.errors import MessageRejected, MessageReleased, SessionEnded
 from acquit.protocol.types import Described, Symbol, ULong
+from acquit.testing import PassedFrame, Proxy
 from tests.interop.conftest import running
 from tests.interop.rabbitmq import RabbitMQ
+from tests.support.outages import fast
+from tests.support.pages import ROOT, URL, all_blocks
 
 pytestmark = pytest.mark.interop
 
@@ -108,19 +111,61 @@ def test_after_a_refusal_the_next_session_begins_at_once(
         assert bodies(connection.session().receiver(queue_of(name)), 20) == [f"{number}" for number in range(20)]
 
 
-def test_queues_are_declared_by_our_client_as_well(connection: acquit.Connection, name: str) -> None:
+@pytest.fixture
+def declared(rabbitmq: RabbitMQ, name: str) -> str:
+    """The name of a queue that the page's example has declared, whose dead letter queue is NAME.dead."""
+    (example,) = (block for block in all_blocks(ROOT / "docs/brokers.md") if "x-dead-letter-exchange" in block.text)
+    text = example.text.replace(URL, rabbitmq.url).replace('"orders', f'"{name}')
+    for _ in range(2):  # what is there already is answered as well as what is new
+        exec(compile(text, f"docs/brokers.md:{example.line}", "exec"), {})
+    return name
+
+
+def test_queues_are_declared_by_our_client_as_well(connection: acquit.Connection, declared: str) -> None:
     """The links of a pair have one name and the property *paired*, and what crosses them is settled."""
-    paired = {"paired": True}
+    with connection.session(AckMode.INDIVIDUAL) as session:
+        session.sender(queue_of(declared)).send("a")
+        message = session.receiver(queue_of(declared)).receive(timeout=10)
+        assert message is not None
+        message.reject("amqp:decode-error", "not an order")
+        assert bodies(session.receiver(queue_of(f"{declared}.dead")), 1) == ["a"]
+
+
+def later_than(connection: int) -> Callable[[PassedFrame], bool]:
+    return lambda frame: frame.connection > connection
+
+
+def lose(rabbitmq: RabbitMQ, name: str, times: int) -> None:
+    """Lose so many connections to which a message of the queue was sent that nobody has looked at."""
+    with Proxy(rabbitmq.url) as proxy, acquit.connect(proxy.url, options=fast()) as connection:
+        receiver = connection.session(AckMode.INDIVIDUAL).receiver(queue_of(name))
+        last = -1
+        for _ in range(times):
+            last = proxy.wait_for("transfer", by="broker", where=later_than(last)).connection
+            proxy.cut()
+        assert receiver.receive(timeout=1) is None
+
+
+def test_connections_that_are_lost_again_and_again_make_a_dead_letter(
+    rabbitmq: RabbitMQ, connection: acquit.Connection, declared: str
+) -> None:
+    """They count as attempts at what was only prefetched."""
     with connection.session() as session:
-        requests = session.sender("/management", name="pair", properties=paired, unreliable=True)
-        answers = session.receiver("/management", name="pair", properties=paired, unreliable=True)
-        declare = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
-        requests.send(Message(declare, message_id="1", subject="PUT", to=f"/queues/{name}", reply_to="$me"))
-        answer = answers.receive(timeout=10)
-        assert answer is not None
-        assert (answer.subject, answer.correlation_id) == ("201", "1")
+        session.sender(queue_of(declared)).send("precious")
+        lose(rabbitmq, declared, 21)
+        letter = session.receiver(queue_of(f"{declared}.dead")).receive(timeout=10)
+        assert letter is not None
+        assert (letter.body, letter.annotations["x-last-death-reason"]) == ("precious", "delivery_limit")
+
+
+def test_a_queue_without_a_dead_letter_queue_deletes_what_connections_were_lost_with(
+    rabbitmq: RabbitMQ, connection: acquit.Connection, name: str
+) -> None:
+    """What docs/brokers.md warns of: with the arguments that a quorum queue has by default."""
     with connection.session() as session:
-        session.sender(queue_of(name)).send("a")
+        session.sender(rabbitmq.queue(name)).send("precious")
+        lose(rabbitmq, name, 21)
+        assert session.receiver(queue_of(name), prefetch=0).receive(timeout=1) is None
 
 
 # -- what becomes of a send --------------------------------------------------------------------------------------------

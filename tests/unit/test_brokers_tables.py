@@ -124,3 +124,9 @@ def test_every_promise_holds_where_everything_was_seen() -> None:
 def test_a_promise_that_lacks_its_condition_does_not_hold(changed: dict[str, object], said: list[str]) -> None:
     answers = [promise.holds(GOOD | changed) for promise in brokers.PROMISES]
     assert [answer for answer in answers if not answer.startswith("yes")] == said
+
+
+def test_a_note_stands_behind_the_cell_of_its_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = brokers.Promise("It is kept.", lambda seen: brokers.yes(seen["browse"]), {"rabbitmq": " ¹"})
+    monkeypatch.setattr(brokers, "PROMISES", (kept,))
+    assert brokers.promise_table(report()).splitlines()[2:] == ["| It is kept. | yes | yes | yes | yes ¹ |"]
