@@ -219,17 +219,18 @@ UNRELIABLE = UnreliableSend.SENT
 
 class TimeOver(NamedTuple):
     """The time for a send is over: `timeout_s` seconds, where that is known. `reason` is why a message has
-    not left."""
+    not left, and `known` what that means."""
 
     timeout_s: float | None = None
     reason: str = "the peer gave no credit"
+    known: str = "the message never left"
 
     def error(self, *, left: bool) -> AcquitError:
         """Return the error to raise; `left`: a frame of the message may have left."""
         within = "in time" if self.timeout_s is None else f"within {self.timeout_s:g} s"
         if left:
             return DeliveryInDoubt(f"no outcome {within}: the message may or may not be taken")
-        return NotSent(f"{self.reason} {within}: the message never left")
+        return NotSent(f"{self.reason} {within}: {self.known}")
 
 
 def _refused(state: Rejected | Released | Modified) -> AcquitError:

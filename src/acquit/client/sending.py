@@ -373,11 +373,12 @@ class SenderCore:
         if promise.done:
             return
         if promise in self.queue:
-            self._fail_queued(self._time_over(timeout_s), [promise])
+            self._fail_queued(self._time_over(promise, timeout_s), [promise])
         else:
-            self._fail(promise, self._time_over(timeout_s))
+            self._fail(promise, self._time_over(promise, timeout_s))
 
-    def _time_over(self, timeout_s: float | None) -> TimeOver:
+    def _time_over(self, promise: SendPromise, timeout_s: float | None) -> TimeOver:
+        """Return why `promise` has not left in time."""
         interrupted = self.session.core.interrupted
         return TimeOver(timeout_s, "the connection was not restored" if interrupted else "the peer gave no credit")
 
@@ -389,7 +390,7 @@ class SenderCore:
             promise.payload = b""  # in flight: should the connection be lost, it is not sent again
             return
         self._sent_bytes += len(promise.payload)
-        promise.fail(self.session.core.interruption if promise.transferred else self._time_over(timeout_s))
+        promise.fail(self.session.core.interruption if promise.transferred else self._time_over(promise, timeout_s))
         self.notify()
 
     def warn_of_failed(self) -> None:

@@ -28,7 +28,8 @@ from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.resuming import ResumingReceiver, ResumingSender, check_exactly_once, check_receiving
 from acquit.client.run_receiving import RunReceiverCore
 from acquit.client.sending import SenderCore
-from acquit.client.transacting import SessionTransactions, TransactedSender
+from acquit.client.transacted_sending import TransactedSender
+from acquit.client.transacting import SessionTransactions
 from acquit.errors import LinkDetached, LocalProtocolError, SessionEnded
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import Modified, Target
