@@ -30,7 +30,7 @@ from acquit.errors import (
     SessionEnded,
     Unreliable,
 )
-from acquit.protocol.body import Body
+from acquit.protocol.body import Content
 from acquit.protocol.codec import decode
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Accepted, AmqpCondition, Error, Modified, Received, Rejected
@@ -133,7 +133,7 @@ class MessageCore(Message):
         value = fields[FIRST_ACQUIRER_FIELD] if len(fields) > FIRST_ACQUIRER_FIELD else None
         return value if isinstance(value, bool) else None
 
-    def make_reply(self, body: Message | Body = None, **fields: Unpack[MessageFields]) -> Message:
+    def make_reply(self, body: Message | Content | None = None, **fields: Unpack[MessageFields]) -> Message:
         """A reply to this request, for a sender to the anonymous terminus (``session.sender(None)``).
 
         It goes `to` where the request's `reply_to` says, and its `correlation_id` is the request's, or, where that has

@@ -59,7 +59,7 @@ from acquit.errors import (
     RequestTimeout,
     SendFailed,
 )
-from acquit.protocol.body import Body
+from acquit.protocol.body import Content
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import MessageId
 from acquit.protocol.message import Message
@@ -78,7 +78,7 @@ BUFFER_BYTES: Final = 16 * 1024 * 1024
 ENDED_MAX: Final = 10_000
 """Requests that have ended, the latest, of which a reply counts as late and not as unknown."""
 
-Reply: TypeAlias = "Message | Body"
+Reply: TypeAlias = "Message | Content | None"
 """The result of a handler of requests: None for no reply."""
 
 
@@ -164,7 +164,7 @@ class Requester(AsyncClosing):
         id is missing, malformed, or of none of the latest 10,000 requests. They were dropped."""
         return self._unknown
 
-    async def request(self, message: Message | Body, *, timeout: float | None = None) -> ReceivedMessage:
+    async def request(self, message: Message | Content, *, timeout: float | None = None) -> ReceivedMessage:
         """Send a request, and return its reply, which needs no acknowledgement.
 
         The message is not changed: a copy of it says the reply address, and gets a correlation id and a message id
@@ -316,7 +316,7 @@ class Requester(AsyncClosing):
         )
 
 
-def _copy(message: Message | Body) -> Message:
+def _copy(message: Message | Content) -> Message:
     """A message of our own, whose properties and annotations can be added to."""
     if isinstance(message, MessageCore):  # received, and passed on
         request = Message.decode(message.encode())

@@ -16,7 +16,7 @@ from acquit.client.requests import Reply, ResponderBase, check_concurrency
 from acquit.client.threads import LoopThread
 from acquit.client.with_closing import Closing
 from acquit.errors import SendFailed
-from acquit.protocol.body import Body
+from acquit.protocol.body import Content
 from acquit.protocol.message import Message
 
 
@@ -57,7 +57,7 @@ class Requester(Closing):
         id is missing, malformed, or of none of the latest 10,000 requests. They were dropped."""
         return self._aio.unknown_replies
 
-    def request(self, message: Message | Body, *, timeout: float | None = None) -> ReceivedMessage:
+    def request(self, message: Message | Content, *, timeout: float | None = None) -> ReceivedMessage:
         """Send a request, and return its reply, which needs no acknowledgement.
 
         The message is not changed: a copy of it says the reply address, and gets a correlation id and a message id

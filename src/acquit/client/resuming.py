@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from acquit.client.inbox import Cursor
     from acquit.client.options import DeliveryMode, ReceiverSpec, SenderSpec
     from acquit.client.received import SessionCoreBase
-    from acquit.protocol.body import Body
+    from acquit.protocol.body import Content
     from acquit.protocol.constants import Outcome
     from acquit.protocol.endpoint import Link
     from acquit.protocol.message import Message
@@ -474,7 +474,9 @@ class ResumingSender(SenderCore):
         """True if the buffer takes one more, those on their way into the store included."""
         return super().has_room and len(self.queue) + self._storing < self.spec.buffer_messages
 
-    def prepare(self, message: Message | Body, cursor: Cursor, delivery_mode: DeliveryMode | None) -> PreparedMessage:
+    def prepare(
+        self, message: Message | Content, cursor: Cursor, delivery_mode: DeliveryMode | None
+    ) -> PreparedMessage:
         """Write a message to be sent in the transaction of `cursor`."""
         write_within = getattr(self._store, "write_within", None)
         if write_within is None:

@@ -36,7 +36,7 @@ from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
 from acquit.client.tracing import TracedPayload, Tracer
 from acquit.errors import ConfigurationError, EncodeError, LinkDetached, LocalProtocolError, MessageTooLarge
-from acquit.protocol.body import Body
+from acquit.protocol.body import Content
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Properties, SndSettleMode, Source, Target
@@ -136,7 +136,7 @@ class SenderCore:
         if self.closing:
             raise LinkDetached(f"{self.spec.what} is closed")
 
-    def encode(self, message: Message | Body, delivery_mode: DeliveryMode | None) -> bytes:
+    def encode(self, message: Message | Content, delivery_mode: DeliveryMode | None) -> bytes:
         """The payload to transfer. Raises EncodeError, LocalProtocolError for one larger than the peer takes,
         ConfigurationError for what is no message."""
         if delivery_mode is not None and not isinstance(delivery_mode, DeliveryMode):
@@ -149,7 +149,7 @@ class SenderCore:
         self._check_size(payload)
         return payload
 
-    def _encode_traced(self, message: Message | Body, delivery_mode: DeliveryMode | None, tracer: Tracer) -> bytes:
+    def _encode_traced(self, message: Message | Content, delivery_mode: DeliveryMode | None, tracer: Tracer) -> bytes:
         """The payload with the trace of the send, whose context the message carries."""
         if isinstance(message, Encoded):
             return encode(message, self.spec.delivery_mode, delivery_mode, self._ids)
@@ -183,7 +183,9 @@ class SenderCore:
         if isinstance(promise.payload, TracedPayload):
             promise.payload.trace.end(error)
 
-    def prepare(self, message: Message | Body, cursor: Cursor, delivery_mode: DeliveryMode | None) -> PreparedMessage:
+    def prepare(
+        self, message: Message | Content, cursor: Cursor, delivery_mode: DeliveryMode | None
+    ) -> PreparedMessage:
         """Write a message to be sent in the transaction of `cursor`. Raises ConfigurationError for a sender without a
         store that could."""
         raise ConfigurationError(f"{self.spec.what} has no SqlStore (exactly_once): prepare has nowhere to write")
@@ -437,7 +439,7 @@ class PreparedMessage(Encoded):
     """A message that `Sender.prepare` has written in a transaction of the user's: send it after the commit."""
 
 
-def message_of(body: Message | Body) -> Message:
+def message_of(body: Message | Content) -> Message:
     """A message to send, of a body where it is none. None is refused: it is what a function returns that forgot to."""
     if isinstance(body, Message):
         return body
@@ -447,7 +449,7 @@ def message_of(body: Message | Body) -> Message:
 
 
 def encode(
-    message: Message | Body,
+    message: Message | Content,
     default: DeliveryMode,
     wanted: DeliveryMode | None = None,
     ids: MessageIds | None = None,

@@ -26,7 +26,7 @@ from acquit.errors import BodyError, EncodeError
 from acquit.protocol import _decoder as d
 from acquit.protocol.definitions import SectionCode
 from acquit.protocol.sections import BODY, Sections
-from acquit.protocol.types import Value
+from acquit.protocol.types import Encodable, Value
 
 CHUNK_BYTES: Final = 256 * 1024
 SECTION_BYTES_MAX: Final = 0xFFFF_FFFF
@@ -96,6 +96,10 @@ class FileBody:
 
 
 Body: TypeAlias = Value | Data | AmqpSequence | AmqpValue | FileBody
+"""Bodies that messages have when they are read."""
+
+Content: TypeAlias = Encodable | Data | AmqpSequence | AmqpValue | FileBody
+"""Bodies that programs may give to a message, but for None."""
 
 
 def _measure(file: IO[bytes]) -> tuple[int | None, int]:

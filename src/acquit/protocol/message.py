@@ -28,12 +28,21 @@ from acquit.protocol import _encoder as e
 from acquit.protocol import body as b
 from acquit.protocol import jms
 from acquit.protocol import sections as s
-from acquit.protocol.body import AmqpSequence, AmqpValue, Body, Data, FileBody
+from acquit.protocol.body import AmqpSequence, AmqpValue, Body, Content, Data, FileBody
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.definitions import Header, MessageId, Properties, SectionCode
 from acquit.protocol.jms import JmsKind
 from acquit.protocol.sections import Sections, encode_header, scan_sections
-from acquit.protocol.types import Array, Byte, Described, Symbol, Timestamp, ULong, Value
+from acquit.protocol.types import (
+    Array,
+    Byte,
+    Described,
+    Encodable,  # noqa: F401 -- a name in `Content`, for typing.get_type_hints
+    Symbol,
+    Timestamp,
+    ULong,
+    Value,
+)
 
 T = TypeVar("T")
 
@@ -247,7 +256,7 @@ class Message:
 
     def __init__(
         self,
-        body: Body = None,
+        body: Content | None = None,
         *,
         durable: bool = False,
         priority: int = 4,
@@ -289,7 +298,7 @@ class Message:
             group_sequence,
             reply_to_group_id,
         )
-        self.body = body
+        self.body = cast("Body", body)
         # A map that nobody gave is not made here: _Section makes it of the empty _NOTHING when it is asked for.
         if delivery_annotations is not None:
             self.delivery_annotations = _mapping("delivery_annotations", delivery_annotations)
@@ -601,4 +610,4 @@ _WRITERS: Final = cast(
 """Attribute and encoder of each section, by rank."""
 
 
-__all__ = ["AmqpSequence", "AmqpValue", "Body", "Data", "FileBody", "Message", "MessageFields"]
+__all__ = ["AmqpSequence", "AmqpValue", "Body", "Content", "Data", "FileBody", "Message", "MessageFields"]

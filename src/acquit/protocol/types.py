@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar, Self, TypeAlias, Union
+from typing import Any, ClassVar, Self, TypeAlias, Union
 
 from acquit.errors import EncodeError
 
@@ -252,6 +253,24 @@ Value: TypeAlias = Union[
 ]
 """Values that decoding gives. Encoding takes `object` and checks at run time: invariant containers hinder callers."""
 
+Encodable: TypeAlias = (
+    bool
+    | int
+    | float
+    | str
+    | bytes
+    | bytearray
+    | memoryview
+    | uuid.UUID
+    | Array
+    | Described
+    | Sequence["Encodable | None"]
+    | Mapping[Any, "Encodable | None"]
+)
+"""Values that programs may send, but for None: any `Value`, and lists and dicts of whatever these are known to hold, as
+`Sequence` and `Mapping` are covariant. A mapping is not so in its keys, whence the `Any`: which keys AMQP holds is told
+at run time, and so is that a sequence is a list or a tuple there, and a mapping a dict."""
+
 __all__ = [
     "Array",
     "Byte",
@@ -260,6 +279,7 @@ __all__ = [
     "Decimal64",
     "Decimal128",
     "Described",
+    "Encodable",
     "Float",
     "Int",
     "Short",

@@ -18,7 +18,7 @@ from acquit.client.sending import PreparedMessage, SenderCore
 from acquit.client.waiting import Deadline, Waiters, wait
 from acquit.client.with_closing import AsyncClosing
 from acquit.errors import NotSent
-from acquit.protocol.body import Body
+from acquit.protocol.body import Content
 from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
 
@@ -48,7 +48,7 @@ class Sender(AsyncClosing):
         return self._core.remote_properties
 
     def prepare(
-        self, message: Message | Body, cursor: Cursor, *, delivery_mode: DeliveryMode | None = None
+        self, message: Message | Content, cursor: Cursor, *, delivery_mode: DeliveryMode | None = None
     ) -> PreparedMessage:
         """Write a message to be sent in the transaction of `cursor` (PEP 249), with the user's own work: after the
         commit, `send` what this returns. A crash between the two is made good when the sender is attached again: it is
@@ -59,7 +59,7 @@ class Sender(AsyncClosing):
     @overload
     async def send(
         self,
-        message: Message | Body,
+        message: Message | Content,
         *,
         wait: Literal[True] = True,
         timeout: float | None = None,
@@ -68,7 +68,7 @@ class Sender(AsyncClosing):
     @overload
     async def send(
         self,
-        message: Message | Body,
+        message: Message | Content,
         *,
         wait: Literal[False],
         timeout: float | None = None,
@@ -76,7 +76,7 @@ class Sender(AsyncClosing):
     ) -> SendReceipt: ...
     async def send(
         self,
-        message: Message | Body,
+        message: Message | Content,
         *,
         wait: bool = True,
         timeout: float | None = None,

@@ -15,7 +15,7 @@ from acquit.client.sending import PreparedMessage
 from acquit.client.threads import Gate, LoopThread, wait
 from acquit.client.with_closing import Closing
 from acquit.errors import NotSent
-from acquit.protocol.body import Body
+from acquit.protocol.body import Content
 from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
 
@@ -47,7 +47,7 @@ class Sender(Closing):
         return self._core.remote_properties
 
     def prepare(
-        self, message: Message | Body, cursor: Cursor, *, delivery_mode: DeliveryMode | None = None
+        self, message: Message | Content, cursor: Cursor, *, delivery_mode: DeliveryMode | None = None
     ) -> PreparedMessage:
         """Write a message to be sent in the transaction of `cursor` (PEP 249), with the user's own work: after the
         commit, `send` what this returns. A crash between the two is made good when the sender is attached again: it is
@@ -58,7 +58,7 @@ class Sender(Closing):
     @overload
     def send(
         self,
-        message: Message | Body,
+        message: Message | Content,
         *,
         wait: Literal[True] = True,
         timeout: float | None = None,
@@ -67,7 +67,7 @@ class Sender(Closing):
     @overload
     def send(
         self,
-        message: Message | Body,
+        message: Message | Content,
         *,
         wait: Literal[False],
         timeout: float | None = None,
@@ -75,7 +75,7 @@ class Sender(Closing):
     ) -> SendReceipt: ...
     def send(
         self,
-        message: Message | Body,
+        message: Message | Content,
         *,
         wait: bool = True,
         timeout: float | None = None,
@@ -106,7 +106,7 @@ class Sender(Closing):
 
     def _begin_send(
         self,
-        message: Message | Body,
+        message: Message | Content,
         timeout: float | None,
         delivery_mode: DeliveryMode | None,
         *,
