@@ -25,7 +25,7 @@
     │       ├── LimitReached          amqp:resource-limit-exceeded
     │       ├── ResourceDeleted       amqp:resource-deleted: the address was deleted
     │       ├── ResourceLocked        amqp:resource-locked: somebody has it exclusively
-    │       ├── MessageTooLarge       amqp:link:message-size-exceeded
+    │       ├── MessageTooLarge       amqp:link:message-size-exceeded, or a send of more than the peer takes
     │       └── LinkStolen            amqp:link:stolen
     ├── SendFailed                    the message of a send was not taken, and we know it
     │   ├── MessageRejected           the message is invalid and will not be taken; `error` says why
@@ -209,7 +209,11 @@ class ResourceLocked(LinkDetached):
 
 
 class MessageTooLarge(LinkDetached):
-    """A message was larger than the receiving end takes (amqp:link:message-size-exceeded)."""
+    """A message is larger than the receiving end takes (max-message-size, 2.7.3).
+
+    Where a send raises it, nothing was sent, and the link goes on; `remote` is True where the peer ended the link over
+    it (amqp:link:message-size-exceeded).
+    """
 
 
 class LinkStolen(LinkDetached):

@@ -67,7 +67,8 @@ class Requester(Closing):
         Raises RequestTimeout when no reply came in time, and ReplyAddressLost when the connection was lost and the
         reply address with it; both say whether the request was accepted. Raises MessageRejected, MessageReleased or
         MessageModified at once where it was not, DeliveryInDoubt where that was not heard, ConnectionLost, LinkDetached
-        and their kin where there is no hope, EncodeError and LocalProtocolError for what cannot be sent.
+        and their kin where there is no hope, EncodeError, MessageTooLarge and LocalProtocolError for what cannot be
+        sent.
         """
         return self._loop.run(self._aio.request(message, timeout=timeout))  # type: ignore[return-value]  # of our KINDS
 

@@ -35,7 +35,7 @@ from acquit.client.received import MessageCore, SessionCoreBase
 from acquit.client.receiving import OUTCOMES
 from acquit.client.tags import delivery_tags
 from acquit.client.tracing import TracedPayload, Tracer
-from acquit.errors import ConfigurationError, EncodeError, LinkDetached, LocalProtocolError, MessageTooLarge
+from acquit.errors import ConfigurationError, EncodeError, LinkDetached, MessageTooLarge
 from acquit.protocol.body import Content
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
@@ -137,7 +137,7 @@ class SenderCore:
             raise LinkDetached(f"{self.spec.what} is closed")
 
     def encode(self, message: Message | Content, delivery_mode: DeliveryMode | None) -> bytes:
-        """The payload to transfer. Raises EncodeError, LocalProtocolError for one larger than the peer takes,
+        """The payload to transfer. Raises EncodeError, MessageTooLarge for one larger than the peer takes,
         ConfigurationError for what is no message."""
         if delivery_mode is not None and not isinstance(delivery_mode, DeliveryMode):
             raise ConfigurationError(
@@ -168,7 +168,7 @@ class SenderCore:
 
     def _check_size(self, payload: bytes) -> None:
         if self.message_bytes_max and len(payload) > self.message_bytes_max:
-            raise LocalProtocolError(
+            raise MessageTooLarge(
                 f"the message has {len(payload)} bytes, {self.spec.what} takes at most {self.message_bytes_max}"
             )
 

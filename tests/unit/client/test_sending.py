@@ -119,8 +119,9 @@ def test_a_value_that_amqp_has_not_is_refused_before_anything_is_sent() -> None:
 def test_a_message_larger_than_the_peer_takes_is_refused_here() -> None:
     rig = Rig(Server(max_message_size=1_000))
     sender = rig.sender(rig.session())
-    with pytest.raises(errors.LocalProtocolError, match=r"the message has 10\d\d bytes, .* takes at most 1000"):
+    with pytest.raises(errors.MessageTooLarge, match=r"the message has 10\d\d bytes, .* takes at most 1000") as refused:
         sender.encode(bytes(1_000), None)
+    assert not refused.value.remote
     sender.encode(bytes(900), None)
 
 

@@ -53,7 +53,7 @@ class Sender(AsyncClosing):
         """Write a message to be sent in the transaction of `cursor` (PEP 249), with the user's own work: after the
         commit, `send` what this returns. A crash between the two is made good when the sender is attached again: it is
         sent then. Needs a sender whose `exactly_once` is a SqlStore of the same database; raises ConfigurationError for
-        any other, EncodeError and LocalProtocolError for what cannot be sent."""
+        any other, EncodeError and MessageTooLarge for what cannot be sent."""
         return self._core.prepare(message, cursor, delivery_mode)
 
     @overload
@@ -90,7 +90,7 @@ class Sender(AsyncClosing):
         send all the same, connected or not: in NotSent or DeliveryInDoubt, which the receipt tells; without it, what is
         in the buffer waits for credit as long as the link lives. Raises MessageRejected, MessageReleased,
         MessageModified; DeliveryInDoubt where no outcome was heard in time or the peer was lost; NotSent where it
-        never left; EncodeError and LocalProtocolError for what cannot be sent; TransactionRolledBack in a transaction
+        never left; EncodeError and MessageTooLarge for what cannot be sent; TransactionRolledBack in a transaction
         that cannot be committed any more, until that is ended: call `Session.rollback`.
         """
         check_timeout(timeout)

@@ -41,10 +41,10 @@ from acquit.errors import (
     DeliveryInDoubt,
     EndpointError,
     LinkDetached,
-    LocalProtocolError,
     MessageModified,
     MessageRejected,
     MessageReleased,
+    MessageTooLarge,
     NotSent,
     RowRejected,
     RowsChanged,
@@ -359,10 +359,12 @@ class SinkPoster:
             try:
                 self._start(sending)
                 self._under_way += 1
-            except LocalProtocolError as error:
+            except MessageTooLarge as error:
+                if error.remote:  # the end of the link, over some message before
+                    raise
                 self._leave_out(sending, error)
 
-    def _leave_out(self, sending: _RowInFlight, error: LocalProtocolError) -> None:
+    def _leave_out(self, sending: _RowInFlight, error: MessageTooLarge) -> None:
         """Reject a row that is larger than the broker takes, or takes since it was restarted."""
         self._pending.remove(sending)
         self._pending_bytes -= len(sending.payload)

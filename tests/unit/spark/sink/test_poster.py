@@ -18,6 +18,7 @@ from acquit.errors import (
     ConfigurationError,
     DeliveryInDoubt,
     LinkDetached,
+    MessageTooLarge,
     NotSent,
     RowRejected,
     RowsChanged,
@@ -317,6 +318,17 @@ def test_a_row_that_is_too_large_for_the_broker() -> None:
             write(broker.url, bodies)
         result = write(broker.url, bodies, ORIGIN._replace(batch=4), rejected="skip")
         assert (result.written, result.rejected) == (2, 1)
+
+
+def test_a_link_that_the_broker_ended_over_a_message_says_nothing_of_the_row_in_turn(
+    broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(self: SinkPoster, sending: module._RowInFlight) -> None:
+        raise MessageTooLarge("the link was detached by the peer", remote=True)
+
+    monkeypatch.setattr(SinkPoster, "_start", ended)
+    with pytest.raises(MessageTooLarge):
+        write(broker.url, ["a", "b"], rejected="skip")
 
 
 def test_a_row_to_an_address_that_the_broker_refuses_names_itself(broker: acquit.Broker) -> None:
