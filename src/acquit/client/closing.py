@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
 from acquit.client.driver import Driver
@@ -15,6 +16,8 @@ from acquit.client.session import SessionCore
 from acquit.client.transacting import BY_US, SessionTransactions, Transaction
 from acquit.client.waiting import Deadline, wait
 from acquit.errors import AcquitError, DeliveryInDoubt, LocalProtocolError, NotSent
+
+logger = logging.getLogger("acquit.client")
 
 
 async def flush(sender: SenderCore, timeout_s: float | None) -> None:
@@ -43,6 +46,38 @@ def _still_open(left: list[SendPromise], count: int, timeout_s: float | None) ->
         return NotSent(f"{of}: {here}")
     doubt = f"{len(left) - len(waiting)} may or may not be taken"
     return DeliveryInDoubt(f"{of}: {doubt}{f', {here}' if waiting else ''}; their receipts tell which")
+
+
+async def flush_at_exit(drivers: Iterable[Driver], timeout_s: float) -> None:
+    """Wait for the outcomes of what these connections have sent outside of transactions, as the program ends without
+    closing them; log what has none when the time is over, and what failed and nobody asked about.
+
+    A connection that is interrupted is not waited for: it may be restored in an hour, or never.
+    """
+    deadline = Deadline(timeout_s)
+    drivers = [driver for driver in drivers if driver.core.failure is None]
+    sessions = [session for driver in drivers for session in driver.core.sessions if session.transactions is None]
+    senders = [sender for session in sessions for sender in session.senders]
+    try:
+        for driver in drivers:
+            driver.act()
+        for sender in senders:
+            if not sender.session.core.interrupted:
+                for promise in sender.unfinished():
+                    await wait(promise, deadline.left())
+    finally:
+        left = [promise for sender in senders for promise in sender.unfinished()]
+        if left:
+            here = sum(not promise.transferred for promise in left)
+            logger.warning(
+                "the program ends, and %d sends have no outcome: %d never left, %d may or may not be taken; to hear "
+                "what becomes of each, flush the sender or close the connection before",
+                len(left),
+                here,
+                len(left) - here,
+            )
+        for sender in senders:
+            sender.warn_of_failed()
 
 
 async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float, *, commit: bool) -> None:

@@ -3,7 +3,8 @@
 The loop thread starts with the first connection and serves all of them. It goes on reading, answering and sending
 heartbeats while user code computes. It is a daemon: a program that ends without closing its connections looks to the
 broker like one that crashed, which is what it did. While the interpreter is finalized the thread stands still already,
-and nothing may wait for it: a finalizer that closes something closes nothing, and whoever wants more hears why.
+and nothing may wait for it: a finalizer that closes something closes nothing, and whoever wants more hears why. Just
+before, while it still runs, what was sent without waiting gets a few seconds for its outcome, lest it vanish silently.
 
 A forked child (a Spark worker, a multiprocessing pool) has none of its parent's threads. There the loop thread is made
 anew when it is needed, and the parent's connections are taken from the child: their sockets are replaced by the null
@@ -13,6 +14,7 @@ device, so that the broker notices when the parent goes, and whoever uses one he
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import sys
@@ -22,6 +24,7 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Final, TypeVar
 
+from acquit.client.closing import flush_at_exit
 from acquit.client.driver import Driver
 from acquit.client.receipts import P, Promise, call_when_done
 from acquit.errors import ConnectionLost
@@ -75,6 +78,17 @@ class LoopThread:
 
         self.run(nothing())
 
+    def run_for(self, coroutine: Coroutine[object, object, object], timeout_s: float) -> bool:
+        """Run a coroutine there, for no longer than this. False where the time is over: then it is cancelled."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            future.result(timeout_s)
+        except TimeoutError:
+            return False
+        finally:
+            future.cancel()
+        return True
+
     def call(self, function: Callable[[], object]) -> None:
         """Call a function on the loop thread, soon."""
         self._loop.call_soon_threadsafe(function)
@@ -102,9 +116,28 @@ def loop_thread() -> LoopThread:
     return _loop_thread
 
 
-def watch_forks(driver: Driver) -> None:
-    """Remember that this connection is the present process's, and no child's."""
+def watch(driver: Driver) -> None:
+    """Remember that this connection is the present process's, and no child's, for forks and for the end.
+
+    What is registered last is called first: before the end of a broker that the program made for this connection.
+    """
     _drivers.add(driver)
+    atexit.unregister(_flush_at_exit)
+    atexit.register(_flush_at_exit)
+
+
+EXIT_S: Final = 3.0
+"""Seconds that a program which ends without closing its connections waits for the outcomes of what it sent."""
+_ANSWERS_S: Final = 1.0
+
+
+def _flush_at_exit() -> None:
+    """Wait for what has no outcome, as the interpreter is about to end. Other threads have ended, or are daemons."""
+    loop, drivers = _loop_thread, list(_drivers)
+    if loop is None or not drivers or loop.gone is not None:
+        return
+    if not loop.run_for(flush_at_exit(drivers, EXIT_S), EXIT_S + _ANSWERS_S):
+        logger.warning("the program ends, and the thread that sends does not answer: sends may have no outcome")
 
 
 def _after_fork_in_child() -> None:

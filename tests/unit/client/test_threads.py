@@ -19,7 +19,7 @@ from acquit.client.core import ClientCore
 from acquit.client.receipts import Promise, ReceiptStatus
 from acquit.client.threads import Gate, loop_thread, wait
 from acquit.protocol import events as ev
-from acquit.protocol.definitions import Accepted
+from acquit.protocol.definitions import Accepted, Rejected
 from acquit.testing import Proxy
 from tests.support.server import Server, serving
 
@@ -254,6 +254,106 @@ late = Late()
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG, check=False)
     assert (ran.stdout.strip(), ran.stderr) == (threads.EXITING, "")
+
+
+SENDS = """
+import sys
+import acquit
+from acquit.client import threads
+
+threads.EXIT_S = float(sys.argv[2])
+connection = acquit.connect(sys.argv[1])
+sender = connection.session(sys.argv[3]).sender("q")
+for number in range(20):
+    sender.send(b"x", wait=False)
+"""
+
+
+def run_to_the_end(server: str, *arguments: str, then: str = "") -> str:
+    """Run `SENDS` as a program, and return what it says on stderr."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SENDS + then, server, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert (ran.stdout, ran.returncode) == ("", 0)
+    return ran.stderr
+
+
+def test_what_was_sent_without_waiting_does_not_vanish_with_the_program() -> None:
+    with serving(Server()) as server:
+        assert run_to_the_end(server.url, "20", "auto") == ""
+        assert server.server.bodies() == [b"x"] * 20
+
+
+def test_sends_without_an_outcome_at_the_end_of_the_program_are_logged_in_time() -> None:
+    with serving(Server()) as server:
+        server.server.verdict = lambda delivery: None
+        said = run_to_the_end(server.url, "0.2", "auto")
+        assert "20 sends have no outcome: 0 never left, 20 may or may not be taken" in said
+
+
+def test_sends_that_failed_unheard_at_the_end_of_the_program_are_logged() -> None:
+    with serving(Server()) as server:
+        server.server.verdict = lambda delivery: Rejected()
+        said = run_to_the_end(server.url, "20", "auto")
+        assert said.startswith("20 sends of the sender to 'q' failed and nobody asked their receipts")
+
+
+def test_a_thread_that_does_not_answer_holds_no_end_up() -> None:
+    stuck = """
+import threading
+threads._ANSWERS_S = 0.0
+threads.loop_thread().call(threading.Event().wait)
+"""
+    with serving(Server()) as server:
+        assert "the thread that sends does not answer" in run_to_the_end(server.url, "0.1", "auto", then=stuck)
+
+
+def test_a_child_waits_for_no_sends_of_its_parent() -> None:
+    forks = """
+import os
+if os.fork() == 0:
+    threads.LoopThread.run_for = None  # never called
+    sys.exit()
+os.wait()
+"""
+    with serving(Server()) as server:
+        assert run_to_the_end(server.url, "20", "auto", then=forks) == ""
+        assert server.server.bodies() == [b"x"] * 20
+
+
+EMBEDDED = """
+import atexit
+import sys
+import threading
+import acquit
+from acquit.client import threads
+
+threads.EXIT_S = 1_000
+interrupted = threading.Event()
+broker = acquit.Broker()
+depth = lambda: print(broker.inspect().queue("q").depth)
+atexit.register(depth)
+connection = acquit.connect(broker.url, on_event=lambda event: event.kind.name == "INTERRUPTED" and interrupted.set())
+sender = connection.session().sender("q")
+if sys.argv[1] == "interrupted":
+    atexit.unregister(depth)
+    broker.close()
+    assert interrupted.wait(30)
+for number in range(20):
+    sender.send(b"x", wait=False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "depth", "said"),
+    [("connected", "20\n", ""), ("interrupted", "", "20 sends have no outcome: 20 never left")],
+)
+def test_the_end_of_a_program_with_a_broker_in_it(ends: str, depth: str, said: str) -> None:
+    """What is sent is waited for before that broker ends, and an interrupted connection holds no end up."""
+    command = [sys.executable, "-c", EMBEDDED, ends]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert (ran.returncode, ran.stdout) == (0, depth)
+    assert said in ran.stderr
+    assert said or "no outcome" not in ran.stderr
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from acquit.client.listening import check_no_coroutine
 from acquit.client.modes import AckMode
 from acquit.client.options import ConnectOptions
 from acquit.client.reconnecting import ConnectionEvent
-from acquit.client.threads import LoopThread, callback_thread, in_order, loop_thread, watch_forks
+from acquit.client.threads import LoopThread, callback_thread, in_order, loop_thread, watch
 from acquit.client.with_closing import Closing
 
 _TELLING_S: Final = 1.0
@@ -135,5 +135,5 @@ def connect(
             on_event=None if on_event is None else in_order(on_event),
         )
     )
-    watch_forks(driver)
+    watch(driver)
     return Connection(driver, loop)
