@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from acquit import transport
@@ -270,13 +271,14 @@ class ServerConnection:
 class Rig:
     """A client core and a server in one thread, with virtual time: nothing moves before `run`."""
 
-    def __init__(self, server: Server | None = None, options: ConnectOptions | None = None) -> None:
+    def __init__(
+        self, server: Server | None = None, options: ConnectOptions | None = None, *, restores: bool = False
+    ) -> None:
+        """`restores`: after a `cut` the core waits for `restore`."""
         self.now = 1_000.0
         self.wall_s = 1_700_000_000.0
         self.server = server if server is not None else Server()
-        self.engine = Connection(
-            ConnectionOptions(container_id="client"), server=False, sasl=sasl.Anonymous(), now=self.now
-        )
+        self.engine = self._new_engine()
         self.wakes = 0
         self.loop: asyncio.AbstractEventLoop | None = None
         """Where the core is run when it asks for it; None: only by the test."""
@@ -287,10 +289,14 @@ class Rig:
             wake=self._wake,
             wall_clock=lambda: self.wall_s,
             kinds=Kinds(message=MessageCore, receipt=SettlementReceipt),
+            restores=restores,
         )
         self.peer = self.server.accept(self.now)
         self.engine.open()
         self.run()
+
+    def _new_engine(self) -> Connection:
+        return Connection(ConnectionOptions(container_id="client"), server=False, sasl=sasl.Anonymous(), now=self.now)
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -321,7 +327,22 @@ class Rig:
     def cut(self) -> None:
         """The network fails."""
         self.core.handle(self.engine.receive_eof(self.now), self.now)
-        self.core.on_closed()
+        if not self.core.interrupted:
+            self.core.on_closed()
+
+    def restore(self, **limits: int) -> None:
+        """Give the core another connection to the server, which has other `limits` (of its options) by now."""
+        self.peer.engine.receive_eof(self.now)
+        self.server.options = replace(self.server.options, **limits)  # type: ignore[arg-type]  # all of them are numbers
+        self.engine, self.peer = self._new_engine(), self.server.accept(self.now)
+        self.engine.open()
+        events: list[ev.Event] = []
+        while not any(isinstance(event, ev.ConnectionOpened) for event in events):
+            self.peer.handle(self.peer.engine.receive_data(self.engine.data_to_send(), self.now))
+            events += self.engine.receive_data(self.peer.engine.data_to_send(), self.now)
+        self.core.restore(self.engine, self.now)
+        self.core.handle(events[1:], self.now)
+        self.run()
 
     def advance(self, seconds: float) -> None:
         """Time passes."""

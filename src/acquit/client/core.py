@@ -26,7 +26,9 @@ Interruption. A connection that is lost and may be restored (`reconnecting` says
 is in flight. `interrupt` leaves sessions and links as they are, with the verbs of a dead engine, which do nothing;
 sends without an outcome go back to their queues, buffers are emptied, `since` tells messages of the old connection.
 `restore` gives the core another engine: each session begins on it, and its links attach by the specs they were made
-from, all in one write. No user code takes part in either.
+from, all in one write but for links that a peer with few handles may have no room for: these wait until it has begun
+(`protocol.session`). What it has no room for ends with the reason, and the rest goes on. No user code takes part in
+either.
 """
 
 from __future__ import annotations
@@ -196,6 +198,7 @@ class ClientCore(CoreBase):
         self.writable = True
         for session in tuple(self.sessions):
             session.restore()
+        self.sessions = [session for session in self.sessions if session.failure is None]
         self.restored.succeed()
 
     def give_up(self, failure: Failure, unheard: Sequence[ev.Event] = ()) -> None:

@@ -193,15 +193,25 @@ class SessionCore(SessionCoreBase):
             self.receivers.remove(link)
 
     def restore(self) -> None:
-        """Begin again on the core's new engine, with all links."""
-        self.engine = self.core.engine.begin()
+        """Begin again on the core's new engine, with all links. What this peer has no room for ends, and only that."""
+        try:
+            self.engine = self.core.engine.begin()
+        except LocalProtocolError as exc:
+            self.on_ended(Failure(SessionEnded, f"the session was ended by us: {exc}"))
+            return
         self.engine.context = self
-        for sender in self.senders:
-            sender.attach()
-        for receiver in self.receivers:
-            receiver.attach()
+        links: list[SenderCore | ReceiverCore] = [*self.senders, *self.receivers]
+        for link in links:
+            self.attach_again(link)
         if self.transactions is not None:
             self.transactions.restore()
+
+    def attach_again(self, link: SenderCore | ReceiverCore) -> None:
+        """Attach a link that was attached before; end it where that cannot be said to this peer."""
+        try:
+            link.attach()
+        except LocalProtocolError as exc:
+            self.forget(link, Failure(LinkDetached, f"{link.spec.what} was detached by us: {exc}"))
 
     def end(self) -> None:
         """End it; `ended` ends when that is done."""

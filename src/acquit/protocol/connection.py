@@ -488,6 +488,7 @@ class Connection(ConnectionBase):
         self._incoming_channels[channel] = session
         if session.on_begun(begin, channel):
             self.events.append(SessionBegun(session))
+            session.attach_held()
 
     def _on_close(self, close: Close) -> None:
         remote = self.state is not ConnectionState.CLOSE_SENT

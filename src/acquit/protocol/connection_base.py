@@ -113,10 +113,15 @@ class ConnectionBase:
 
     def write(self, channel: int, body: bytes) -> None:
         """Write a frame. Raises FrameTooLarge, with nothing written, for one the peer does not take."""
+        if _HEADER_BYTES + len(body) > self.peer_frame_size_max:
+            self.check_size(body)
+        self.out.append(encode_frame(channel, body))
+
+    def check_size(self, body: bytes) -> None:
+        """Raise FrameTooLarge for a frame that the peer does not take."""
         size = _HEADER_BYTES + len(body)
         if size > self.peer_frame_size_max:
             raise FrameTooLarge(f"a frame of {size} bytes; the peer takes {self.peer_frame_size_max}")
-        self.out.append(encode_frame(channel, body))
 
     def write_frame(self, channel: int, head: bytes, payload: bytes) -> None:
         """Write a transfer, whose size the caller has seen to."""

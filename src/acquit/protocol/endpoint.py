@@ -181,7 +181,8 @@ class Link(LinkBase[SessionBase]):
     # -- for the session
 
     def send_attach(self, attach: Attach) -> None:
-        """Write our attach, after filling in what depends on the role. Raises before anything has changed."""
+        """Write our attach, after filling in what depends on the role; before the peer's begin has said which handles
+        it takes, keep it for then, but for the lowest handle. Raises before anything has changed."""
         if self.role == Role.SENDER:
             attach.initial_delivery_count = attach.initial_delivery_count or 0
         else:
@@ -190,7 +191,10 @@ class Link(LinkBase[SessionBase]):
                 attach.max_message_size = self.session.connection.options.max_message_size
         if not attach.max_message_size:
             attach.max_message_size = None
-        self.session.write(attach)
+        if self.handle and self.session.remote_begin is None:
+            self.session.hold(self, attach)
+        else:
+            self.session.write(attach)
         self.local_attach = attach
         self.snd_settle_mode = attach.snd_settle_mode
         self.rcv_settle_mode = attach.rcv_settle_mode
@@ -250,6 +254,12 @@ class Link(LinkBase[SessionBase]):
                 return
         error = Error(condition, description)
         self._send_detach(error, closed=True)
+        self._tell_end(True, error, remote=False)
+
+    def give_up(self, error: Error) -> None:
+        """Our attach was never sent, and cannot be."""
+        self.state = LinkState.DETACHED
+        self._stop()
         self._tell_end(True, error, remote=False)
 
     def lose(self) -> None:
@@ -314,7 +324,11 @@ class Link(LinkBase[SessionBase]):
         return refusal
 
     def _send_detach(self, error: Error | None, *, closed: bool) -> None:
-        self.session.write_in_order(Detach(self.handle, closed, self.session.fit_error(error)))
+        detach = Detach(self.handle, closed, self.session.fit_error(error))
+        if self in self.session.held:
+            self.session.hold(self, detach)
+        else:
+            self.session.write_in_order(detach)
         self.session.owe_no_flow(self)
         self.state = LinkState.DETACH_SENT
         self.closing = closed or error is not None

@@ -231,6 +231,25 @@ class Session(SessionBase):
             return True
         return False
 
+    def attach_held(self) -> None:
+        """The peer's begin says which handles it takes: attach the links that wait for that. Those above its highest
+        end, and nothing is said of them (2.7.2)."""
+        held = list(self.held.items())
+        self.held.clear()
+        for link, frames in held:
+            assert isinstance(link, Link)
+            if link.handle <= self._remote_handle_max:
+                for performative in frames:
+                    if isinstance(performative, Flow):
+                        performative.next_incoming_id = self._next_incoming_id
+                    self.write(performative)
+                continue
+            del self._awaiting[link.name, link.role]
+            self._drop(link)
+            link.give_up(Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, _no_handle_left(self._remote_handle_max)))
+        if held:
+            self.mark_dirty()
+
     def on_frame(self, performative: object, payload: bytes) -> None:
         """Take a frame of this session. What comes after we ended is ignored, but for the peer's end."""
         if isinstance(performative, End):
@@ -269,7 +288,7 @@ class Session(SessionBase):
         if self.remote_begin is not None:
             handle_max = min(handle_max, self.remote_begin.handle_max)
         if link.handle > handle_max:
-            raise LocalProtocolError(f"no handle is left on this session: the highest is {handle_max}")
+            raise LocalProtocolError(_no_handle_left(handle_max))
         link.send_attach(attach)
         self._awaiting[key] = link
         self._add(link)
@@ -283,6 +302,10 @@ class Session(SessionBase):
         """The link is detached at both ends: its handles are free."""
         assert link.remote_handle is not None
         del self.input_handles[link.remote_handle]
+        self._drop(link)
+
+    def _drop(self, link: Link) -> None:
+        """Forget a link; its handle is free."""
         del self._links[link]
         self.owe_no_flow(link)
         self._handles.free(link.handle)
@@ -414,6 +437,10 @@ class Session(SessionBase):
         for link in self._links:
             link.lose()
         self.lose_all()
+
+
+def _no_handle_left(handle_max: int) -> str:
+    return f"no handle is left on this session: the highest is {handle_max}"
 
 
 __all__ = ["Session", "SessionBegun", "SessionEnded", "SessionState"]

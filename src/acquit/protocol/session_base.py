@@ -57,6 +57,7 @@ class SessionBase(SessionRuns):
         "_next_incoming_id",
         "_session_flow_owed",
         "errant_handles",
+        "held",
         "incoming_window",
         "next_outgoing_id",
         "out",
@@ -80,6 +81,8 @@ class SessionBase(SessionRuns):
         """Transfer frames the peer will take now (2.5.6)."""
         self.errant_handles: set[int] = set()  # of links that were detached with an error, at most handle_max
 
+        self.held: dict[AnyLink, list[Performative]] = {}
+        """Links whose handle the peer may not take, as it has not begun, with what is to be written for each then."""
         self._flows: dict[AnyLink, None] = {}
         self._session_flow_owed = False
         self._half_written: deque[Unfinished] = deque()
@@ -119,6 +122,11 @@ class SessionBase(SessionRuns):
         self.flush_dispositions()
         self.write(performative)
 
+    def hold(self, link: AnyLink, performative: Performative) -> None:
+        """Keep a frame of a link until the peer has begun. Raises FrameTooLarge as `write` does."""
+        self.connection.check_size(encode_composite(performative))
+        self.held.setdefault(link, []).append(performative)
+
     def write_transfer(self, head: bytes, payload: bytes) -> None:
         """Write a transfer frame. The caller has seen that the window is open."""
         self.next_outgoing_id = (self.next_outgoing_id + 1) & MASK
@@ -139,7 +147,10 @@ class SessionBase(SessionRuns):
             flow.handle = link.handle
             flow.delivery_count, flow.link_credit, flow.available, flow.drain, flow.echo = link.flow_fields()
             self._flows.pop(link, None)
-        self.write(flow)
+        if self.held and link is not None and link in self.held:
+            self.hold(link, flow)
+        else:
+            self.write(flow)
         self.incoming_window = options.incoming_window_frames
         self._session_flow_owed = False
 
@@ -178,6 +189,7 @@ class SessionBase(SessionRuns):
         self.remote_incoming_window = 0
         self._half_written.clear()
         self._flows.clear()
+        self.held.clear()
 
     def fit_error(self, error: Error | None) -> Error | None:
         """`error`, without its info and the end of its description where the peer's frame is too small for them."""
@@ -197,6 +209,10 @@ class SessionBase(SessionRuns):
         """Write what waits: dispositions, flows, and about `budget_bytes` of half-written deliveries, in turns."""
         self._dirty = False
         if not self.writable:
+            return
+        if self.held:
+            for link in [link for link in self._flows if link not in self.held]:
+                self.write_flow(link)
             return
         for link in list(self._flows):
             if link.role and not link.credit:

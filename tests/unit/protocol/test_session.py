@@ -36,6 +36,8 @@ from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.events import (
     CreditChanged,
     DeliveriesReceived,
+    Event,
+    LinkDetached,
     SessionBegun,
     SessionEnded,
     StatesReceived,
@@ -773,3 +775,80 @@ def test_a_disposition_that_says_nothing() -> None:
     peer, _ = sending_engine()
     sent_by(peer, 1)
     assert peer.say(Disposition(Role.RECEIVER, 0, 0)) == []
+
+
+# -- links that are attached before the peer has begun
+
+
+def begun_in_reply(peer: Peer, handle_max: int) -> list[Event]:
+    """The peer answers our begin, which is on channel 0."""
+    return peer.say(Begin(0, 0, 1_000, 1_000, handle_max))
+
+
+@pytest.mark.parametrize("handle_max", [0, 1, 2])
+def test_no_attach_has_a_handle_above_what_the_peer_will_say(handle_max: int) -> None:
+    peer = open_server()
+    session = peer.engine.begin()
+    links = [session.attach_receiver(f"r{number}") for number in range(3)]
+    for link in links:
+        link.grant(5)
+    assert [(type(said), getattr(said, "handle", None)) for said in peer.hear()] == [
+        (Begin, None),
+        (Attach, 0),
+        (Flow, 0),
+    ]
+    events = begun_in_reply(peer, handle_max)
+    taken = list(range(1, handle_max + 1))
+    said = peer.hear()
+    assert [attach.handle for attach in said if isinstance(attach, Attach)] == taken
+    assert [flow.handle for flow in said if isinstance(flow, Flow)] == taken
+    assert events[0] == SessionBegun(session)
+    assert [(event.link, event.error, event.remote) for event in events[1:] if isinstance(event, LinkDetached)] == [
+        (
+            link,
+            Error(
+                AmqpCondition.RESOURCE_LIMIT_EXCEEDED, f"no handle is left on this session: the highest is {handle_max}"
+            ),
+            False,
+        )
+        for link in links[handle_max + 1 :]
+    ]
+    assert session.links == links[: handle_max + 1]
+    for link in links[handle_max + 1 :]:
+        link.grant(1)
+        link.detach()
+    assert peer.hear() == []
+
+
+def test_what_is_said_of_a_link_before_the_peer_has_begun_follows_its_attach() -> None:
+    peer = open_server()
+    session = peer.engine.begin()
+    session.attach_sender("first")
+    left, told = session.attach_receiver("left"), session.attach_receiver("told")
+    left.grant(3)
+    left.detach()
+    told.grant(4, properties={"k": 1})
+    peer.hear()
+    begun_in_reply(peer, 9)
+    said = peer.hear()
+    assert [(type(frame), getattr(frame, "handle", None)) for frame in said] == [
+        (Attach, 1),
+        (Detach, 1),
+        (Attach, 2),
+        (Flow, 2),
+    ]
+    assert isinstance(said[-1], Flow)
+    assert said[-1].next_incoming_id == 0
+    assert said[-1].link_credit == 4
+
+
+def test_a_session_that_ends_before_the_peer_has_begun_attaches_nothing_more() -> None:
+    peer = open_server()
+    session = peer.engine.begin()
+    links = [session.attach_sender(name) for name in ("one", "two")]
+    peer.hear()
+    session.end()
+    assert begun_in_reply(peer, 9) == []
+    assert peer.say(End()) == [SessionEnded(session, None, remote=False)]
+    assert [type(frame) for frame in peer.hear()] == [End]
+    assert [link.state.name for link in links] == ["DETACHED", "DETACHED"]
