@@ -272,7 +272,11 @@ class Rig:
     """A client core and a server in one thread, with virtual time: nothing moves before `run`."""
 
     def __init__(
-        self, server: Server | None = None, options: ConnectOptions | None = None, *, restores: bool = False
+        self,
+        server: Server | None = None,
+        options: ConnectOptions | None = None,
+        *,
+        restores: bool = False,
     ) -> None:
         """`restores`: after a `cut` the core waits for `restore`."""
         self.now = 1_000.0
@@ -330,8 +334,9 @@ class Rig:
         if not self.core.interrupted:
             self.core.on_closed()
 
-    def restore(self, **limits: int) -> None:
-        """Give the core another connection to the server, which has other `limits` (of its options) by now."""
+    def restore(self, *, run: bool = True, **limits: int) -> None:
+        """Give the core another connection to the server, which has other `limits` (of its options) by now. Without
+        `run` nothing is answered but the open."""
         self.peer.engine.receive_eof(self.now)
         self.server.options = replace(self.server.options, **limits)  # type: ignore[arg-type]  # all of them are numbers
         self.engine, self.peer = self._new_engine(), self.server.accept(self.now)
@@ -342,7 +347,8 @@ class Rig:
             events += self.engine.receive_data(self.peer.engine.data_to_send(), self.now)
         self.core.restore(self.engine, self.now)
         self.core.handle(events[1:], self.now)
-        self.run()
+        if run:
+            self.run()
 
     def advance(self, seconds: float) -> None:
         """Time passes."""

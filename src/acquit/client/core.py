@@ -27,8 +27,8 @@ is in flight. `interrupt` leaves sessions and links as they are, with the verbs 
 sends without an outcome go back to their queues, buffers are emptied, `since` tells messages of the old connection.
 `restore` gives the core another engine: each session begins on it, and its links attach by the specs they were made
 from, all in one write but for links that a peer with few handles may have no room for: these wait until it has begun
-(`protocol.session`). What it has no room for ends with the reason, and the rest goes on. No user code takes part in
-either.
+(`protocol.session`). What it has no room for ends with the reason, and the rest goes on; `returning` sees to it that
+each is answered in time. No user code takes part in either.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from acquit.client.received import Kinds
 from acquit.client.receiving import ReceiverCore, lose
 from acquit.client.reconnecting import worth_another_try
 from acquit.client.resuming import ResumingReceiver, ResumingSender
+from acquit.client.returning import Returning
 from acquit.client.run_receiving import RunReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore, SubscriptionRemoval
@@ -88,6 +89,7 @@ class ClientCore(CoreBase):
         self.sessions: list[SessionCore] = []
         self._restores = restores
         self._elsewhere = elsewhere
+        self._returning = Returning(self)
         self._remote_open: Open | None = None
         self._resend_until = 0.0
 
@@ -157,6 +159,8 @@ class ClientCore(CoreBase):
             deadline = limited[0][0] if deadline is None else min(limited[0][0], deadline)
         if self.interrupted:
             deadline = self._resend_until if deadline is None else min(self._resend_until, deadline)
+        elif (due_back := self._returning.deadline) is not None:
+            deadline = due_back if deadline is None else min(due_back, deadline)
         return deadline
 
     def handle_deadline(self, now: float) -> None:
@@ -172,6 +176,7 @@ class ClientCore(CoreBase):
             sender.expire(promise, timeout_s)
         if self.interrupted and now >= self._resend_until:
             self._give_up_sends(now)
+        self._returning.act(now)
         self._top_up()
 
     # -- loop side: interruption ---------------------------------------------------------------------------------------
@@ -184,6 +189,7 @@ class ClientCore(CoreBase):
         self.writable = False
         self._resend_until = self._now + self.options.send_timeout_ms / 1000
         self._answers_lost(failure)
+        self._returning.lost()
         for session in tuple(self.sessions):
             session.on_interrupted(failure)
         self.sessions = [session for session in self.sessions if session.failure is None]
@@ -199,6 +205,8 @@ class ClientCore(CoreBase):
         for session in tuple(self.sessions):
             session.restore()
         self.sessions = [session for session in self.sessions if session.failure is None]
+        for session in self.sessions:
+            self._returning.expect(session)
         self.restored.succeed()
 
     def give_up(self, failure: Failure, unheard: Sequence[ev.Event] = ()) -> None:
@@ -319,6 +327,7 @@ class ClientCore(CoreBase):
         session = event.session.context
         if isinstance(session, SessionCore):
             session.begun.succeed()
+            self._returning.forget(session)
         else:
             event.session.end(Error(AmqpCondition.NOT_ALLOWED, "this client takes no sessions"))
 
@@ -337,6 +346,8 @@ class ClientCore(CoreBase):
         endpoint = event.link.context
         if isinstance(endpoint, SenderCore | ReceiverCore | SubscriptionRemoval | ControlLink | FateQuery):
             endpoint.on_attached()
+        if isinstance(endpoint, SenderCore | ReceiverCore):
+            self._returning.forget(endpoint)
 
     def _on_link_detached(self, event: ev.LinkDetached) -> None:
         endpoint = event.link.context
