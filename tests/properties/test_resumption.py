@@ -31,9 +31,12 @@ from acquit.client.resuming import ResumingReceiver, ResumingSender
 from acquit.protocol import resumption
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.definitions import Released
+from acquit.protocol.definitions import Close, Error, Released
+from acquit.protocol.delivery import Delivery
+from acquit.protocol.frames import encode_frame
 from acquit.protocol.resumption import MapState, ResumeAction
 from acquit.testing import Simulation
+from acquit.testing.simulation.network import Pipe
 from acquit.testing.simulation.system import Program
 
 pytestmark = pytest.mark.promise("exactly-once")
@@ -166,6 +169,24 @@ def _kill_all(world: Simulation, producer: Program[None], consumer: Program[None
     world.kill_broker()
 
 
+CLOSE = encode_frame(0, encode_composite(Close(Error("amqp:connection:forced", "in the same read"))))
+TRANSFER = b"\x00\x53\x14"
+
+
+def _close_behind(world: Simulation, program: Program[None], *, sends: bool) -> bool:
+    """Let the next message that comes from the program, or to it, come in one read with the end of the connection.
+    False if none comes for a while."""
+
+    def under_way() -> list[Pipe]:
+        pipes = [link.client.out if sends else link.client.into for link in world.links(program)]
+        return [pipe for pipe in pipes if pipe.carries(TRANSFER)]
+
+    if not world.scheduler.run_until(lambda: bool(under_way()), 0.5):
+        return False
+    under_way()[0].put_behind(CLOSE)
+    return True
+
+
 STROKES: dict[str, Stroke] = {
     "kill producer": lambda world, producer, consumer: _again(producer, world),
     "kill consumer": lambda world, producer, consumer: _again(consumer, world),
@@ -174,6 +195,8 @@ STROKES: dict[str, Stroke] = {
     "cut producer": lambda world, producer, consumer: _ignore(world.cut(producer)),
     "cut consumer": lambda world, producer, consumer: _ignore(world.cut(consumer)),
     "kill all": _kill_all,
+    "close producer": lambda world, producer, consumer: _ignore(_close_behind(world, producer, sends=True)),
+    "close consumer": lambda world, producer, consumer: _ignore(_close_behind(world, consumer, sends=False)),
 }
 
 
@@ -228,6 +251,43 @@ STRIDE = 5
 def test_struck_at_some_steps_everything_happens_once(stroke: str) -> None:
     for step in range(list(STROKES).index(stroke) % STRIDE, STEPS, STRIDE):
         _try(0, [(step, stroke)])
+
+
+async def post(url: str) -> None:
+    """Send a message."""
+    async with aio.connect(url, container_id="poster", options=OPTIONS) as connection:
+        session = await connection.session()
+        _ = await (await session.sender("q")).send("x")
+
+
+async def think(url: str, work: Work) -> None:
+    """Receive a message, and accept it after a while."""
+    async with aio.connect(url, container_id="consumer", options=OPTIONS) as connection:
+        session = await connection.session("individual")
+        receiver = await session.receiver("q", name="in", exactly_once=work.outcomes)
+        message = await receiver.receive()
+        assert message is not None
+        work.effects.append(str(message.body))
+        await asyncio.sleep(1.0)
+        work.statuses.append(await (await message.accept(sync=False)).result())
+        assert await receiver.receive(timeout=0.5) is None, "the message came twice"
+
+
+def test_what_is_resumed_in_one_read_with_the_end_is_resumed_once_more() -> None:
+    """It was lost as it came: its sender has not settled it."""
+    work = Work()
+    with Simulation(0, within_s=60.0) as world:
+        world.run(post, world.url)
+        consumer = world.start(think, world.url, work)
+        assert world.scheduler.run_until(lambda: bool(work.effects), 10.0)
+        for link in world.links(consumer):
+            link.cut(notices=(True, True))
+        assert _close_behind(world, consumer, sends=False), "it was not resumed"
+        world.wait(consumer)
+        assert work.statuses == [ReceiptStatus.APPLIED]
+        queue = world.inspect().queue("q")
+        assert queue is not None
+        assert queue.depth == 0
 
 
 @pytest.mark.slow
@@ -394,6 +454,11 @@ def _tags_not_read_from_the_journal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Termini, "restore", wrong)
 
 
+def _lost_taken_for_settled(patch: pytest.MonkeyPatch) -> None:
+    """By this end, in what it hears of in one read with the end of the connection."""
+    patch.setattr(Delivery, "settled", Delivery.over)
+
+
 MISTAKES: dict[str, tuple[Mistake, str]] = {
     "send forgotten as it is transferred": (_send_forgotten_as_it_is_transferred, "kill all"),
     "send settled before it is forgotten": (_send_settled_before_it_is_forgotten, "kill producer"),
@@ -415,6 +480,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     ),
     "resumed with the wrong state": (_resumed_with_the_wrong_state, "kill consumer"),
     "tags not read from the journal": (_tags_not_read_from_the_journal, "power"),
+    "lost taken for settled": (_lost_taken_for_settled, "close producer"),
 }
 """Mistakes, and the stroke that shows each."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -276,6 +276,8 @@ class World:
         self.clients: list[Client] = []
         self.stuck: Batch | None = None
         """A batch that found no room."""
+        self.gathering = False
+        """True while nothing is carried (`in_one_read`)."""
         self.opened: OpenedJournal = open_journal(
             DATA,
             journal,
@@ -340,6 +342,8 @@ class World:
 
     def carry(self) -> None:
         """Bytes and turns until nobody has anything to say. The disk does nothing."""
+        if self.gathering:
+            return
         for _ in range(10_000):
             busy = self.core.turn(self.now_us)
             for client in list(self.clients):
@@ -348,6 +352,17 @@ class World:
             if not busy:
                 return
         raise AssertionError("the two sides never fall silent")
+
+    @contextmanager
+    def in_one_read(self) -> Iterator[None]:
+        """What a client says here comes to the broker in one read, after it: its engine knows the end of all of it
+        before the broker hears of the beginning."""
+        self.gathering = True
+        try:
+            yield
+        finally:
+            self.gathering = False
+        self.carry()
 
     def _exchange(self, client: Client) -> bool:
         to_server = client.engine.data_to_send()

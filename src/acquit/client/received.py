@@ -92,7 +92,8 @@ class MessageCore(Message):
 
     @property
     def settled(self) -> bool:
-        """True if this delivery has its outcome, by us or by the peer; always so on an unreliable link."""
+        """True if this delivery has its outcome, by us or by the peer; always so on an unreliable link. False for one
+        that was lost with its connection before that: the broker delivers it again."""
         return self.outcome is not None or self.delivery.settled
 
     @property

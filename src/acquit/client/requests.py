@@ -274,7 +274,7 @@ class Requester(AsyncClosing):
     def _on_replies(self) -> None:
         core = self._core
         while (message := core.take()) is not None:
-            if not message.settled:
+            if wants_outcome(message):
                 message.decide(ACCEPTED)
             self._on_reply(message)
         if core.failure is not None:
@@ -419,7 +419,7 @@ class Replies:
     def failed(self, request: MessageCore, error: Exception, mode: AckMode) -> None:
         """A handler raised, or its reply did not get away: the request goes back, in a transaction by the rollback."""
         logger.error("a request to %r failed: %r", self.address, error, exc_info=error)
-        if mode is not AckMode.TRANSACTED and not request.settled:
+        if mode is not AckMode.TRANSACTED and wants_outcome(request):
             request.decide(modified(True, False, None))
 
 
@@ -498,13 +498,18 @@ class Responder(ResponderBase, AsyncClosing):
                 self._replies.answered += 1
         if self._session.mode is AckMode.TRANSACTED:
             await self._session.commit()
-        elif not request.settled:
+        elif wants_outcome(request):
             _ = await request.accept(sync=False)
 
     async def _failed(self, request: ReceivedMessage, error: Exception) -> None:
         self._replies.failed(request, error, self._session.mode)
         if self._session.mode is AckMode.TRANSACTED:
             await self._session.rollback()
+
+
+def wants_outcome(message: MessageCore) -> bool:
+    """Return True if a message has no outcome, and its peer can still be told one."""
+    return message.outcome is None and not message.delivery.over
 
 
 def check_concurrency(mode: AckMode, concurrency: int) -> None:

@@ -12,7 +12,7 @@ from acquit.client.blocking.sender import Sender
 from acquit.client.listening import check_no_coroutine
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode
-from acquit.client.requests import Reply, ResponderBase, check_concurrency
+from acquit.client.requests import Reply, ResponderBase, check_concurrency, wants_outcome
 from acquit.client.threads import LoopThread
 from acquit.client.with_closing import Closing
 from acquit.errors import SendFailed
@@ -126,7 +126,7 @@ class Responder(ResponderBase, Closing):
                 self._replies.answered += 1
         if self._session.mode is AckMode.TRANSACTED:
             self._session.commit()
-        elif not request.settled:
+        elif wants_outcome(request):
             request.accept(sync=False)
 
     def _failed(self, request: ReceivedMessage, error: Exception) -> None:

@@ -365,7 +365,7 @@ class ResumingReceiver(ReceiverCore):
         core.await_answer(receipt)
         if self.failure is not None:
             receipt.note(ReceiptStatus.UNKNOWN, 1, self.failure.message)
-        elif not core.interrupted and not delivery.settled and delivery.tag not in self._expected:
+        elif not core.interrupted and not delivery.over and delivery.tag not in self._expected:
             delivery.context = receipt
             self.session.say(outcome, delivery)
 

@@ -251,7 +251,7 @@ class SessionCore(SessionCoreBase):
         sent = answered = 0
         for message in messages:
             delivery = message.delivery
-            if message.number < self.since or delivery.settled or delivery.context is TAKEN_BACK:
+            if message.number < self.since or delivery.over or delivery.context is TAKEN_BACK:
                 receipt.note(ReceiptStatus.STALE, 1, self.why_stale(message))
                 continue
             if delivery.phase in _ANSWERED:
@@ -336,7 +336,7 @@ class SessionCore(SessionCoreBase):
             receiver = message.receiver
             if message.number < self.since:
                 continue  # the broker delivers it again
-            if message.delivery.settled or message.delivery.context is TAKEN_BACK:
+            if message.delivery.over or message.delivery.context is TAKEN_BACK:
                 receiver.give_back(message)
                 self.core.short_of_credit[receiver] = None
             else:

@@ -640,7 +640,7 @@ class SessionTransactions:
         session = self.session
         assert transaction.txn_id is not None
         since = session.since
-        ours = [m.delivery for m in messages if m.number >= since and not m.delivery.settled]
+        ours = [m.delivery for m in messages if m.number >= since and not m.delivery.over]
         transaction.heard_of = True
         session.engine.settle_all(ours, TransactionalState(transaction.txn_id, outcome))
         for message in messages:
@@ -665,7 +665,7 @@ def _unfit(ending: Transaction) -> str | None:
     if ending.missed is not None:
         return f"the transaction was rolled back, for an outcome in it has no effect: {ending.missed}"
     for message in ending.claimed:
-        if message.delivery.settled or message.number < message.receiver.session.since:
+        if message.delivery.over or message.number < message.receiver.session.since:
             return (
                 "the transaction was rolled back, for a message received in it is not ours any more: "
                 f"{message.receiver.session.why_stale(message)}"

@@ -10,8 +10,7 @@ either does is in `settlement.TABLE`, and its effects are performed here. Dispos
 Most deliveries are born, settled and forgotten together with their neighbours, and nobody ever looks at one of them. So
 where an application asks for it they are kept as *runs*: a `ReceivedRun` until it is settled, a `SentRun` until its
 receiver accepts and settles it. The maps are the one door to single deliveries, and whoever opens it finds no runs
-behind it: they are laid out as the objects that they would have been (`incoming`, `outgoing`). What is done with runs
-that were received is in `received_runs`.
+behind it: they are laid out as the objects that they would have been (`incoming`, `outgoing`). See `received_runs`.
 
 A delivery knows its link, that its session, and this its deliveries: the three are here together, so that all modules
 above need look in one direction only. What a link does is in `endpoint`, what else a session does in `session`.
@@ -112,7 +111,12 @@ class Delivery:
 
     @property
     def settled(self) -> bool:
-        """True if this end has nothing more to do: settled, or lost with its link."""
+        """True if an end has settled it: before a receiver answers, its sender. Not of what was lost with its link."""
+        return self.phase == _SETTLED
+
+    @property
+    def over(self) -> bool:
+        """True if nothing more can be said of it: settled or, perhaps before the application heard of it, lost."""
         return self.phase >= _SETTLED
 
     def settle(self, state: DeliveryState | None = None) -> bool:
@@ -193,8 +197,8 @@ class ReceivedRun:
 
     @property
     def settled(self) -> bool:
-        """True if their sender has settled them."""
-        return self.phase >= _SETTLED
+        """True if an end has settled them, as `Delivery.settled`."""
+        return self.phase == _SETTLED
 
     @property
     def deliveries(self) -> list[Delivery]:

@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from acquit import errors
+from acquit.client.receipts import ReceiptStatus
 from acquit.client.received import MessageCore, modified, rejected
 from acquit.protocol.definitions import Error, Modified, Rejected
 from acquit.protocol.message import Message
@@ -122,6 +123,21 @@ def test_delivery_tags_and_formats() -> None:
     rig.run()
     (message,) = rig.take(receiver, 1)
     assert (message.delivery_tag, message.message_format) == (b"the tag", 7)
+
+
+def test_what_was_lost_with_its_link_has_no_outcome_by_that() -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    rig.peer.sending.send(b"tag", BODY)
+    rig.run()
+    (message,) = rig.take(receiver, 1)
+    rig.peer.sending.detach(closed=True)
+    rig.run()
+    assert message.delivery.over
+    assert not message.settled
+    receipt = message.decide(Modified())
+    rig.run()
+    assert receipt.status is ReceiptStatus.STALE, "nobody can be told"
 
 
 def test_what_it_looks_like() -> None:

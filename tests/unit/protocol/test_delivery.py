@@ -11,7 +11,7 @@ import pytest
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, UNBOUNDED, Turn
-from acquit.protocol.definitions import Detach, Disposition, RcvSettleMode, Role, TransactionalState, Transfer
+from acquit.protocol.definitions import Detach, Disposition, End, RcvSettleMode, Role, TransactionalState, Transfer
 from acquit.protocol.delivery import SentRun
 from acquit.protocol.events import DeliveriesReceived, RunAccepted, RunReceived, StatesReceived
 from acquit.protocol.frames import encode_frame
@@ -101,6 +101,18 @@ def test_a_run_whose_link_is_closed_with_it_is_not_answered() -> None:
     assert link.session.settle_run(only(events, RunReceived).run, ACCEPTED) == 0
     assert peer.hear() == []
     assert link.session.incoming == {}
+
+
+@pytest.mark.parametrize("settled", [None, True])
+def test_what_ends_with_what_it_came_in_was_not_settled_by_that(settled: bool | None) -> None:
+    """The engine hears the end before anybody else hears of the deliveries."""
+    peer, _ = taking()
+    end = encode_frame(0, encode_composite(End()))
+    events = peer.send_bytes(transfers(FIRST + 1, 3, settled=settled) + end)
+    run = only(events, RunReceived).run
+    assert run.settled is bool(settled)
+    assert run.whole is bool(settled), "what is lost is laid out"
+    assert [(one.settled, one.over) for one in run.deliveries] == [(bool(settled), True)] * len(run.tags)
 
 
 def test_a_run_is_not_answered_while_its_link_closes() -> None:

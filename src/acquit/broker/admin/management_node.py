@@ -132,7 +132,7 @@ class ManagementNode:
         """Perform requests: each is settled, and answered at its *reply-to*."""
         for delivery in deliveries:
             error = self._perform(requests, delivery)
-            if not delivery.settled:
+            if not delivery.over:
                 delivery.settle(ACCEPTED if error is None else Rejected(error))
         if requests.link.credit <= REQUEST_CREDIT // 2:
             requests.link.grant(REQUEST_CREDIT)

@@ -287,7 +287,7 @@ class Poster:
         them again. Who was told *accepted* may ask once more over a crash, and what was sent as durable would come to
         subscriptions that have begun since; and by a mark it says so of all that is below."""
         remembered = producer.mark is not None or (durable and producer.resumable is not None)
-        return remembered and not all(delivery.settled for delivery in deliveries)
+        return remembered and not all(delivery.over for delivery in deliveries)
 
     @staticmethod
     def _learn_size(producer: Producer, average_bytes: int, *, durable: bool) -> None:
@@ -398,7 +398,8 @@ class Poster:
                 yield delivery
 
     def _remember(self, terminus: TargetTerminus, deliveries: Iterable[Delivery], *, durable: bool) -> None:
-        """Remember what was posted, in the batch with the postings, until the peer has settled it."""
+        """Remember what was posted, in the batch with the postings, until the peer has settled it. What was lost with
+        its session as it came is remembered as well: its sender will ask for it."""
         self._termini.posted(terminus, [one.tag for one in deliveries if not one.settled], durable=durable)
 
     def _receive_stateful(self, producer: Producer, deliveries: Iterable[Delivery]) -> None:
@@ -532,7 +533,7 @@ class Poster:
             if identity is not None and identity.first:
                 if self._duplicates.suppress(identity, arrival.target, arrival.actor):
                     transaction.repeats = True
-                if delivery.link.rcv_settle_mode is RcvSettleMode.SECOND and not delivery.settled:
+                if delivery.link.rcv_settle_mode is RcvSettleMode.SECOND and not delivery.over:
                     transaction.repeated.append(delivery)
             elif not arrival.queues and arrival.target.policy.unroutable == "release" and not delivery.settled:
                 transactions.answer_postings(transaction, [delivery], Released())
@@ -593,7 +594,7 @@ class Poster:
         transaction: Transaction | None = None,
     ) -> None:
         """Reject deliveries, in their transaction if they have one. What cannot be rejected, because its sender has
-        settled it or does not take that outcome, ends the link, and its transaction cannot be committed (4.4.4).
+        settled it, is gone or does not take that outcome, ends the link; its transaction cannot be committed (4.4.4).
 
         On the anonymous terminus the error names the delivery, so that its sender learns which message it was.
         """
@@ -605,8 +606,8 @@ class Poster:
             for delivery in deliveries:
                 producer.resumable.answered[delivery.tag] = Rejected(error)
         told = takes_rejected(producer.link)
-        rejected = [delivery for delivery in deliveries if told and not delivery.settled]
-        unanswered = [delivery for delivery in deliveries if not told or delivery.settled]
+        rejected = [delivery for delivery in deliveries if told and not delivery.over]
+        unanswered = [delivery for delivery in deliveries if not told or delivery.over]
         if producer.queue is None and producer.topic is None:
             for delivery in rejected:
                 self._answer_all([delivery], Rejected(_naming(error, delivery)), transaction)

@@ -52,7 +52,7 @@ class Retirement:
     def said_outside(self, state: DeliveryState | None) -> None:
         """Take what was said of the delivery in no transaction. To settle it is to forget it, no more; but it cannot
         have two outcomes: with a second one the link is detached."""
-        self.settled = self.settled or self.delivery.settled
+        self.settled = self.settled or self.delivery.over
         if state is not None:
             self.consumer.link.detach(Error(AmqpCondition.ILLEGAL_STATE, CONTESTED))
 

@@ -531,7 +531,7 @@ class Transactions:
         self._entering.committed(entered)
         single = [held.delivery for held in transaction.postings if isinstance(held, Held)]
         for delivery in (*single, *transaction.repeated):
-            if not delivery.settled:  # its sender settles second
+            if not delivery.over:  # its sender settles second
                 delivery.settle(ACCEPTED)
         for retirement in transaction.retirements:
             if not retirement.settled:

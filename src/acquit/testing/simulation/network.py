@@ -167,6 +167,12 @@ class Pipe:
         self.size += len(data)
         self.pump_soon()
 
+    def put_behind(self, data: bytes) -> None:
+        """Let these bytes arrive in one piece with all that is under way, as if they had been written with it."""
+        self._chunks = deque([b"".join(self._chunks) + data])
+        self.size += len(data)
+        self.pump_soon()
+
     def carries(self, words: bytes) -> bool:
         """True if these bytes are under way, in one piece."""
         return any(words in chunk for chunk in self._chunks)

@@ -8,9 +8,11 @@ import pytest
 
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
 from acquit.errors import StoreFull
+from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import (
     Accepted,
+    Detach,
     Modified,
     RcvSettleMode,
     Received,
@@ -24,7 +26,8 @@ from acquit.protocol.definitions import (
 )
 from acquit.protocol.delivery import Delivery, DeliveryState
 from acquit.protocol.extensions import RESUME, TERMINUS
-from acquit.protocol.link import LinkState, ReceivingLink, SendingLink
+from acquit.protocol.frames import encode_frame
+from acquit.protocol.link import Link, LinkState, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable
 
@@ -615,6 +618,69 @@ def test_a_sender_learns_what_was_posted(crash: bool) -> None:
     link = resume_to(client, {first.tag: None, second.tag: None, b"never": None})
     assert map_of(link) == {first.tag: Accepted(), second.tag: Accepted()}
     assert world.core.queues.by_name["q"].live == 2
+
+
+GARBAGE = b"\0\0\0\x01\0\0\0\0"
+UNKNOWN_HANDLE = encode_frame(0, encode_composite(Detach(77)))
+
+
+def leave(client: Client, link: Link, way: str) -> None:
+    """End a link that is resumable, or what it stands on, or make the broker do so."""
+    match way:
+        case "detach":
+            link.detach(closed=False)
+        case "end":
+            client.begun.end()
+        case "close":
+            client.engine.close()
+        case _:
+            frames = client.engine.data_to_send() + {"garbage": GARBAGE, "error": UNKNOWN_HANDLE}[way]
+            world = client.world
+            world.core.handle(client.peer, client.server.receive_data(frames, world.now_s), world.now_us)
+
+
+WAYS = ("detach", "end", "close", "garbage", "error")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("alike", [False, True], ids=["singly", "as a run"])
+@pytest.mark.parametrize("lasting", [False, True], ids=["volatile", "durable"])
+def test_what_came_in_one_read_with_the_end_is_known(way: str, alike: bool, lasting: bool) -> None:
+    """The engine has lost the deliveries before the broker hears of them."""
+    world = World()
+    client = world.client()
+    link = resume_to(client, None)
+    messages = [Message(body, durable=lasting) for body in ("one", "two", "six" if alike else "three")]
+    if alike:
+        client.post_all(link, *messages)  # so that the next ones are predicted
+    before = world.core.queues.by_name["q"].live
+    with world.in_one_read():
+        sent = client.post(link, *messages)
+        leave(client, link, way)
+    world.settle()
+    assert world.core.queues.by_name["q"].live == before + 3
+    client = world.client()
+    link = resume_to(client, {one.tag: None for one in sent})
+    assert map_of(link) == {one.tag: Accepted() for one in sent}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_resumed_in_one_read_with_the_end_is_known_still(way: str) -> None:
+    """Its sender has not settled it: it was lost before it could hear the outcome."""
+    world = World()
+    client = world.client()
+    (first,) = client.post(resume_to(client, None), durable("one"))
+    world.settle()
+    client.lose()
+    client = world.client()
+    link = resume_to(client, {first.tag: None})
+    with world.in_one_read():
+        link.send(first.tag, durable("one").encode(), resume=True)
+        leave(client, link, way)
+    world.settle()
+    world = world.crash()
+    assert map_of(resume_to(world.client(), {first.tag: None})) == {first.tag: Accepted()}
+    assert world.core.queues.by_name["q"].live == 1
 
 
 @pytest.mark.parametrize("settled", [False, True])

@@ -24,6 +24,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.types import Byte, Described, ULong
 from acquit.store.options import MIB
 from tests.support.broker_world import SMALL, Client, World, durable, live_of
+from tests.support.transacting import Controller
 
 
 def world_of(*rules: AddressRule, **limits: int) -> World:
@@ -298,6 +299,26 @@ def test_the_policy_may_give_it_back() -> None:
     client.post(publisher, Message(b"nobody waits for this one"), settled=True)
     world.settle()
     assert counts_of(world, "news")[EventKind.UNROUTED] == 1
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+def test_what_came_in_one_read_with_the_end_is_given_back_as_well(transacted: bool) -> None:
+    """Its sender has not settled it: whether or not it hears so, the message is not counted as gone."""
+    world = world_of(AddressRule("news", {"unroutable": "release"}))
+    client = world.client()
+    publisher = client.publisher("news")
+    other = client.engine.begin()
+    controller = Controller(client, session=other)
+    txn = controller.declare()
+    with world.in_one_read():
+        if transacted:
+            controller.post(publisher, txn, durable(b"x"))
+        else:
+            client.post(publisher, durable(b"x"))
+        client.begun.end()
+    assert controller.commit(txn) is None
+    world.settle()
+    assert counts_of(world, "news")[EventKind.UNROUTED] == 0
 
 
 # -- all or nothing ---------------------------------------------------------------------------------------------------
