@@ -141,6 +141,7 @@ class Story:
             (self.roll_back, 2),
             (self.settle, 3),
             (self.lose, 1),
+            (self.leave, 1),
             (self.crash, 1),
         )
         for _ in range(steps):
@@ -274,6 +275,32 @@ class Story:
         """The connection is gone, and with it what was not asked to be committed."""
         self.players.remove(player)
         player.client.lose()
+        self.settle(player)
+        self.players.append(self.player())
+
+    def leave(self, player: Player) -> None:
+        """The client ends a link, its session or its connection, in one read with what it did last: that happens all
+        the same, and nobody hears of it."""
+        queue, txn = self.rng.choice(QUEUES), self.some(player)
+        with self.world.in_one_read():
+            if player.senders[queue].sendable:
+                body, message = self.message(self.is_durable())
+                self.visible.add(body)
+                player.client.post(player.senders[queue], message)
+                self.model.contents[queue].add(body)
+            if txn is not None:
+                self.asked.append((player, player.controller.discharge(txn), player.open.pop(txn)))
+            match self.rng.choice(("detach", "end", "close")):
+                case "detach":
+                    player.controller.link.detach(closed=True)
+                case "end":
+                    player.client.begun.end()
+                case _:
+                    player.client.engine.close()
+        self.players.remove(player)
+        self.settle(player)
+        player.client.close()
+        self.world.clients.remove(player.client)
         self.settle(player)
         self.players.append(self.player())
 

@@ -88,7 +88,7 @@ class Coordinator:
         """Declares and discharges, in order."""
         for delivery in deliveries:
             try:
-                if delivery.over:
+                if delivery.settled:
                     raise Refused(
                         "a message to the coordinator must not be settled (4.2, 4.3)",
                         condition=AmqpCondition.NOT_ALLOWED,
@@ -130,7 +130,7 @@ class Coordinator:
             self._refuse(control, delivery, error)
 
     def _refuse(self, control: Control, delivery: Delivery, error: Error) -> None:
-        if takes_rejected(control.link) and not delivery.over:
+        if takes_rejected(control.link) and not delivery.settled:
             self._settle(delivery, Rejected(error))
         else:
             self._detach(control, error)

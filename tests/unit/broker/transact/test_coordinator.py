@@ -158,6 +158,56 @@ def test_a_settled_message_ends_the_link(client: Client, request_: object) -> No
     assert error.condition == "amqp:not-allowed"
 
 
+def leave(controller: Controller, way: str) -> None:
+    """End the control link in order, or what it stands on."""
+    match way:
+        case "detach":
+            controller.link.detach(closed=True)
+        case "end":
+            controller.client.begun.end()
+        case _:
+            controller.client.engine.close()
+
+
+WAYS = ("detach", "end", "close")
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["volatile", "durable"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_commit_in_one_read_with_the_end_is_a_commit(client: Client, way: str, lasting: bool) -> None:
+    """It was sent unsettled, and asked for before the end."""
+    world = client.world
+    controller = Controller(client)
+    sender, txn = client.sender("q"), controller.declare()
+    controller.post(sender, txn, Message("x", durable=lasting))
+    with world.in_one_read():
+        controller.discharge(txn)
+        leave(controller, way)
+    world.settle()
+    assert live_of(world, "q") == 1
+    if lasting:
+        assert live_of(world.crash(), "q") == 1
+    world.check_journal()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_refused_in_one_read_with_the_end_takes_nothing_along(client: Client, way: str) -> None:
+    """The refusal would have been told as *rejected*, which ends no other transaction of the link."""
+    world = client.world
+    controller = Controller(client)
+    sender, txn = client.sender("q"), controller.declare()
+    controller.post(sender, txn, durable("x"))
+    left = controller.declare()
+    controller.post(sender, left, durable("rolled back"))
+    with world.in_one_read():
+        controller.discharge(b"unknown")
+        controller.discharge(txn)
+        leave(controller, way)
+    world.settle()
+    assert live_of(world, "q") == 1
+    assert not len(world.core.transactions)
+
+
 @pytest.mark.parametrize("fail", [True, False])
 def test_a_discharge_in_the_middle_of_a_message_ends_the_link(client: Client, fail: bool) -> None:
     """4.4.1."""
