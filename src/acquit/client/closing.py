@@ -15,7 +15,7 @@ from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.client.transacting import BY_US, SessionTransactions, Transaction
 from acquit.client.waiting import Deadline, wait
-from acquit.errors import AcquitError, DeliveryInDoubt, LocalProtocolError, NotSent
+from acquit.errors import AcquitError, ConfigurationError, DeliveryInDoubt, LocalProtocolError, NotSent
 
 logger = logging.getLogger("acquit.client")
 
@@ -158,7 +158,10 @@ async def finish(
     for receiver in receivers:
         whose = receiver.session
         assert isinstance(whose, SessionCore)
-        whose.settle_leftovers(receiver)
+        try:
+            whose.settle_leftovers(receiver)
+        except ConfigurationError as exc:  # a store that is closed: the link is to be closed all the same
+            logger.warning("what %s holds stays with it at the broker until it is resumed: %s", receiver.spec.what, exc)
     driver.act()
     under_way: list[Promise] = [promise for sender in senders for promise in sender.unfinished()]
     under_way += [receipt for receiver in receivers for receipt in receiver.open_receipts()]

@@ -279,10 +279,14 @@ class SqlInbox:
         Nothing is committed: what was remembered holds when the transaction does. Raises InboxConflict where another
         transaction that had not ended when we looked has written the same message and committed: roll back and release
         the message, and it is a DUPLICATE when it comes again. (Drivers that have no IntegrityError for that, such as
-        pg8000, raise their own; do the same.) Raises DecodeError for a message that cannot be read,
-        ConfigurationError for a sqlite3 connection that commits each statement by itself, and what the driver raises;
-        the transaction is as the driver leaves it then.
+        pg8000, raise their own; do the same.) Raises DecodeError for a message that cannot be read, ConfigurationError
+        for what is no cursor, and for a sqlite3 connection that commits each statement by itself, and what the driver
+        raises; the transaction is as the driver leaves it then.
         """
+        if not hasattr(cursor, "fetchall"):
+            raise ConfigurationError(
+                f"remember takes the cursor that the work is done with, got {cursor!r}: connection.cursor() makes one"
+            )
         identity = self._identify(message)
         if identity is None:
             return InboxVerdict.UNIDENTIFIED

@@ -153,6 +153,11 @@ class MessageCore(Message):
             reply.correlation_id = self.correlation_id if self.correlation_id is not None else self.message_id
         return reply
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy as a plain `Message`, as one to send: another process has neither the link nor the delivery,
+        and cannot acknowledge it."""
+        return Message.of_sections, (self._sections,), vars(self.as_new())
+
     def as_new(self) -> Message:
         """Return the message as one to send, without its delivery annotations."""
         message = Message.of_sections(self._sections)

@@ -79,6 +79,10 @@ def check_exactly_once(session: SessionCoreBase, spec: SenderSpec | ReceiverSpec
     store, mode = spec.exactly_once, session.mode
     if store is None:
         return
+    if isinstance(store, type) or not all(hasattr(store, name) for name in ("durable", "load", "write")):
+        raise ConfigurationError(
+            f"exactly_once takes a DeliveryStore, such as acquit.FileStore(path) or acquit.MemoryStore(), got {store!r}"
+        )
     if spec.unreliable:
         raise ConfigurationError(f"{spec.what} is unreliable: nothing about it can be exactly once")
     if mode.transacted:
@@ -185,7 +189,11 @@ class ResumingReceiver(ReceiverCore):
                 receipt.expire(f"the outcome could not be stored: {error}")
 
         session.core.post((session.decided, messages))
-        self._store.write(entries, safe)
+        try:
+            self._store.write(entries, safe)
+        except ConfigurationError:  # it is closed: the receipt is nobody's
+            self._receipts.pop(receipt, None)
+            raise
 
     # -- loop side: life -----------------------------------------------------------------------------------------------
 

@@ -30,9 +30,9 @@ from acquit.client.run_receiving import RunReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.transacted_sending import TransactedSender
 from acquit.client.transacting import SessionTransactions
-from acquit.errors import LinkDetached, LocalProtocolError, SessionEnded
+from acquit.errors import LinkDetached, LocalProtocolError, ResourceLocked, SessionEnded
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
-from acquit.protocol.definitions import Modified, Target
+from acquit.protocol.definitions import AmqpCondition, Modified, Target
 from acquit.protocol.delivery import Delivery, ReceivedRun, is_outcome
 from acquit.protocol.settlement import Phase
 
@@ -132,9 +132,15 @@ class SessionCore(SessionCoreBase):
         return FateQuery(self, txn_id, origin)
 
     def remove_subscription(self, subscription: Subscription) -> SubscriptionRemoval:
-        """Delete a subscription of a topic at the peer."""
+        """Delete a subscription of a topic at the peer. Raises ResourceLocked where a receiver of this session has it:
+        its link may bear the name that the removal needs."""
         self.check()
         check_subscription(subscription)
+        for receiver in self.receivers:
+            held = receiver.spec.subscription
+            if held is not None and held.name == subscription.name and receiver.failure is None:
+                what = f"the subscription {subscription.name!r} has a receiver on this session: close that first"
+                raise ResourceLocked(what, condition=AmqpCondition.RESOURCE_LOCKED)
         return SubscriptionRemoval(self, subscription)
 
     def on_ended(self, failure: Failure) -> None:

@@ -120,7 +120,9 @@ class _Writing(_Forgetting):
         """Change entries, in order; `done` is called on the store's thread."""
         with self._lock:
             if self._closed:
-                raise ConfigurationError("the store of deliveries is closed")
+                raise ConfigurationError(
+                    "the store of deliveries is closed: close its links, or their connection, before it"
+                )
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="acquit-deliveries", daemon=True)
                 self._thread.start()

@@ -772,6 +772,27 @@ def test_a_subscription_is_not_called_gone_where_its_session_is_closed_first() -
         asyncio.run(main(broker.url))
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_subscription_that_its_own_session_receives_from_is_locked(shared: bool) -> None:
+    """The removal needs the name of the link, which is in use there; the broker says the same to another session."""
+
+    async def main(url: str) -> None:
+        held = Subscription(name="held", shared=shared)
+        async with aio.connect(url, container_id="reader") as connection:
+            session, other = await connection.session(), await connection.session()
+            receiver = await session.receiver("news", topic=True, subscription=held)
+            for one in (session, other):
+                with pytest.raises(errors.ResourceLocked) as locked:
+                    await one.unsubscribe(held)
+                assert locked.value.condition == "amqp:resource-locked"
+                assert ("close that first" in str(locked.value)) is (one is session)
+            await receiver.close()
+            await session.unsubscribe(held)
+
+    with acquit.Broker() as broker:
+        asyncio.run(main(broker.url))
+
+
 async def cancelled(operation: Coroutine[Any, Any, object]) -> None:
     """Cancel an operation that has been asked for and is not answered."""
     task = asyncio.create_task(operation)

@@ -6,6 +6,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -241,6 +242,13 @@ def test_other_errors_of_the_driver_are_its_own(database: sqlite3.Connection) ->
     inbox = SqlInbox(database, create=False)
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         inbox.remember(numbered(1)[0], database.cursor())
+
+
+def test_a_connection_is_no_cursor(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "work.db")) as connection:
+        inbox = SqlInbox(connection)
+        with pytest.raises(ConfigurationError, match=r"takes the cursor .* connection.cursor\(\) makes one"):
+            inbox.remember(numbered(1)[0], connection)  # type: ignore[arg-type]
 
 
 def test_autocommit_is_refused_where_it_can_be_seen(tmp_path: Path) -> None:

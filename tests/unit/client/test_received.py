@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import uuid
+from collections.abc import Callable
 
 import pytest
 
@@ -98,6 +101,22 @@ def test_redelivered_believes_those_who_know(header: bytes, product: str, versio
     message = Raw()
     message.raw = header + BODY
     assert received(message, product=product, version=version).redelivered is redelivered
+
+
+@pytest.mark.parametrize("again", [lambda message: pickle.loads(pickle.dumps(message)), copy.copy, copy.deepcopy])
+def test_a_copy_for_another_process_is_a_plain_message(again: Callable[[MessageCore], Message]) -> None:
+    """It has no link, and nothing to acknowledge."""
+    sent = Message({"a": [1]}, subject="s", annotations={"x-opt-a": 1}, application_properties={"b": 2})
+    message = received(sent)
+    assert message.subject == "s"  # some of it is decoded
+    copied = again(message)
+    assert type(copied) is Message
+    assert (copied.body, copied.properties, copied.application_properties) == (
+        sent.body,
+        sent.properties,
+        sent.application_properties,
+    )
+    assert copied.annotations["x-opt-a"] == 1
 
 
 def test_malformed_sections_are_found_when_they_are_looked_at() -> None:

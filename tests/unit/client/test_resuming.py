@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Condition
 
@@ -25,6 +25,7 @@ from acquit import (
 from acquit.broker.configuration import parse_options
 from acquit.client.entries import Done
 from acquit.client.receiving import ReceiverCore
+from acquit.client.threads import loop_thread
 from acquit.protocol.delivery import Delivery
 from acquit.testing import Proxy
 
@@ -56,6 +57,12 @@ def bodies(receiver: acquit.Receiver, count: int) -> list[acquit.ReceivedMessage
     found = [receiver.receive(timeout=5) for _ in range(count)]
     assert None not in found
     return found  # type: ignore[return-value]
+
+
+def reached(condition: Callable[[], bool]) -> None:
+    """Wait, in this thread, for a condition that the loop thread brings about."""
+    while not condition():
+        loop_thread().catch_up()
 
 
 def depth(broker: acquit.Broker, name: str = "q") -> int:
@@ -427,6 +434,36 @@ def test_sends_that_are_in_doubt_are_an_error_of_the_attach(broker: acquit.Broke
         store.forget_terminus("out", resend=True)
         session.sender("q", name="out", exactly_once=store).flush(5)
     assert depth(broker) == 1
+
+
+@pytest.mark.parametrize("store", [True, "folder", acquit.FileStore], ids=str)
+def test_what_is_no_store_is_refused_by_name(broker: acquit.Broker, store: object) -> None:
+    with connect(broker.url) as connection:
+        for attach in (connection.session().sender, connection.session("individual").receiver):
+            with pytest.raises(ConfigurationError, match=r"takes a DeliveryStore, such as acquit.FileStore\(path\)"):
+                attach("q", name="n", exactly_once=store)  # type: ignore[arg-type]
+
+
+def test_a_connection_closes_after_the_store_of_what_it_still_holds(
+    broker: acquit.Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it holds is not lost: it stays with the link."""
+    store = FileStore(tmp_path / "store")
+    connection = connect(broker.url)
+    for body in ("a", "b"):
+        connection.session().sender("q").send(body)
+    receiver = receiver_of(connection, store)
+    message = receiver.receive(5)
+    assert message is not None
+    reached(lambda: len(receiver._core.buffer) == 1)
+    store.close()
+    with pytest.raises(ConfigurationError, match="closed: close its links, or their connection, before it"):
+        message.accept()
+    connection.close(5)
+    assert connection.closed
+    assert "what the receiver from 'q' holds stays with it at the broker until it is resumed" in caplog.text
+    with FileStore(tmp_path / "store") as store, connect(broker.url) as connection:
+        assert [message.body for message in bodies(receiver_of(connection, store), 2)] == ["a", "b"]
 
 
 def _end_termini(connection: acquit.Connection) -> None:

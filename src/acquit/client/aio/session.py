@@ -197,8 +197,8 @@ class Session(AsyncClosing):
         )
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and LinkDetached
-        where somebody receives from it."""
+        """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and
+        ResourceLocked where somebody receives from it: close that first."""
         await self._ready()
         removal = self._core.remove_subscription(subscription)
         self._driver.act()

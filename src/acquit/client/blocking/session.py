@@ -185,8 +185,8 @@ class Session(Closing):
         return open_responder(self, address, handler, concurrency, prefetch, delivery_mode)
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and LinkDetached
-        where somebody receives from it."""
+        """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and
+        ResourceLocked where somebody receives from it: close that first."""
         self._loop.run(self._aio.unsubscribe(subscription))
 
     def acknowledge(self, message: ReceivedMessage | None = None, *, sync: bool = True) -> Receipt:
