@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from acquit.client.driver import Driver
 from acquit.client.listening import stop_listeners
-from acquit.client.receipts import Promise, SendPromise
+from acquit.client.receipts import WAITS_FOR_STORE, Promise, SendPromise
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
@@ -41,7 +41,9 @@ def _still_open(left: list[SendPromise], count: int, timeout_s: float | None) ->
         return left[0].open_error(timeout_s)
     within = "" if timeout_s is None else f" within {timeout_s:g} s"
     of = f"{len(left)} of {count} sends have no outcome{within}"
-    here = f"{len(waiting)} did not leave, and still wait for credit of the peer, or to be connected"
+    storing = all(promise.storing for promise in waiting)
+    awaited = WAITS_FOR_STORE if storing else "for credit of the peer, or to be connected"
+    here = f"{len(waiting)} did not leave, and still wait {awaited}"
     if len(waiting) == len(left):
         return NotSent(f"{of}: {here}")
     doubt = f"{len(left) - len(waiting)} may or may not be taken"

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from acquit.client.failures import Failure
 from acquit.errors import (
@@ -245,10 +245,16 @@ def _refused(state: Rejected | Released | Modified) -> AcquitError:
             return MessageModified(f"the peer did not take the message (outcome modified{where})")
 
 
+WAITS_FOR_STORE: Final = (
+    "for the store of deliveries (exactly_once), which a transaction of the program's own on the same database "
+    "holds up until its end"
+)
+
+
 class SendPromise(Promise):
     """The promise of one send: its outcome, or its error."""
 
-    __slots__ = ("_failure", "asked", "awaited", "payload", "resent", "state", "tag", "transferred")
+    __slots__ = ("_failure", "asked", "awaited", "payload", "resent", "state", "storing", "tag", "transferred")
 
     def __init__(self, payload: bytes, awaited: bool = False) -> None:
         # As Promise.__init__, written out: one is made for each message.
@@ -261,6 +267,7 @@ class SendPromise(Promise):
         self._failure: Failure | TimeOver | None = None
         self.asked = False
         self.tag: bytes | None = None  # of an exactly-once send
+        self.storing = False  # it is on its way into the store of deliveries
         self.awaited = awaited  # it has a time-out of its own, at which it is taken back
 
     @property
@@ -334,7 +341,8 @@ class SendPromise(Promise):
         if self.transferred:
             return TimeOver(timeout_s).error(left=True)
         within = "" if timeout_s is None else f" within {timeout_s:g} s"
-        return NotSent(f"the message did not leave{within}, and still waits for credit of the peer, or to be connected")
+        awaited = WAITS_FOR_STORE if self.storing else "for credit of the peer, or to be connected"
+        return NotSent(f"the message did not leave{within}, and still waits {awaited}")
 
     def value(self) -> Accepted | None:
         """The outcome, None of an unreliable sender's, or its error raised. Only when done."""
@@ -348,7 +356,9 @@ class SendPromise(Promise):
 
     def __repr__(self) -> str:
         if not self.done:
-            said: object = "in flight" if self.transferred else "waits for credit"
+            said: object = (
+                "in flight" if self.transferred else "waits for the store" if self.storing else "waits for credit"
+            )
         else:
             said = self.error() or "accepted"
         return f"<{type(self).__name__} {said}>"

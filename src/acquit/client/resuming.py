@@ -462,8 +462,8 @@ class ResumingSender(SenderCore):
         """The reason why we detach a link that the peer has granted; whoever waits hears it when that is done."""
         self._again = False
         """The link is being detached to be attached once more."""
-        self._storing = 0
-        """Sends that are on their way into the store."""
+        self._storing: dict[SendPromise, None] = {}
+        """Sends that are on their way into the store: put in by user code, taken out on the store's thread."""
         for tag, payload in known.sends.items():
             promise = self._unsettled[tag] = SendPromise(payload)
             promise.tag, promise.transferred = tag, True
@@ -480,7 +480,7 @@ class ResumingSender(SenderCore):
     @property
     def has_room(self) -> bool:
         """True if the buffer takes one more, those on their way into the store included."""
-        return super().has_room and len(self.queue) + self._storing < self.spec.buffer_messages
+        return super().has_room and len(self.queue) + len(self._storing) < self.spec.buffer_messages
 
     def prepare(
         self, message: Message | Content, cursor: Cursor, delivery_mode: DeliveryMode | None
@@ -505,17 +505,23 @@ class ResumingSender(SenderCore):
             return
         promise.tag = next(self._tags)
         entry = StoreEntry(EntryKind.SEND, self.spec.name, promise.tag, promise.payload)
-        self._storing += 1
+        self._storing[promise] = None
+        promise.storing = True
 
         def safe(error: BaseException | None) -> None:
-            self._storing -= 1
+            promise.storing = False
             if error is not None:
                 failure = Failure(LinkDetached, f"the message could not be stored, and was not sent: {error}")
                 self.session.core.post((promise.fail, failure))
-                return
-            self._enter(promise)
+            else:
+                self._enter(promise)
+            self._storing.pop(promise)  # when it is in the queue: a flush must see it in one of the two
 
-        self._store.write([entry], safe)
+        try:
+            self._store.write([entry], safe)
+        except ConfigurationError:  # it is closed
+            self._storing.pop(promise)
+            raise
 
     def _enter(self, promise: SendPromise) -> None:
         self.queue.append(promise)
@@ -727,7 +733,8 @@ class ResumingSender(SenderCore):
 
     def unfinished(self) -> list[SendPromise]:
         """All sends that have no end yet."""
-        return [promise for promise in (*self._unsettled.values(), *self.queue) if not promise.done]
+        storing = list(self._storing)  # before the queue is looked at, where they go
+        return list(dict.fromkeys(p for p in (*self._unsettled.values(), *self.queue, *storing) if not p.done))
 
     def detach(self) -> None:
         """Leave the terminus to the next link of this name, or, where nothing outlives us, end it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from threading import Condition
 
@@ -17,6 +18,7 @@ from acquit import (
     FileStore,
     LinkDetached,
     MemoryStore,
+    NotSent,
     ReceiptStatus,
     SendFailed,
     SqliteStore,
@@ -436,6 +438,28 @@ def test_sends_that_are_in_doubt_are_an_error_of_the_attach(broker: acquit.Broke
     assert depth(broker) == 1
 
 
+def test_a_send_within_the_programs_own_transaction_says_what_it_waits_for(
+    broker: acquit.Broker, tmp_path: Path
+) -> None:
+    """SQLite has one writer at a time. A flush waits for such sends, too."""
+    path = tmp_path / "shop.db"
+    with SqliteStore(path) as store, connect(broker.url) as connection, closing(sqlite3.connect(path)) as database:
+        sender = connection.session().sender("q", name="out", exactly_once=store)
+        sender.send("first")
+        database.execute("BEGIN IMMEDIATE")
+        with pytest.raises(NotSent, match="still waits for the store of deliveries"):
+            sender.send("a", timeout=0.05)
+        with pytest.raises(NotSent, match="still waits for the store of deliveries"):
+            sender.flush(0.05)
+        receipt = sender.send("b", wait=False)
+        assert "waits for the store" in repr(receipt)
+        with pytest.raises(NotSent, match="2 did not leave, and still wait for the store of deliveries"):
+            sender.flush(0.05)
+        database.rollback()
+        sender.flush(60)
+        assert receipt.done and depth(broker) == 3
+
+
 @pytest.mark.parametrize("store", [True, "folder", acquit.FileStore], ids=str)
 def test_what_is_no_store_is_refused_by_name(broker: acquit.Broker, store: object) -> None:
     with connect(broker.url) as connection:
@@ -464,6 +488,17 @@ def test_a_connection_closes_after_the_store_of_what_it_still_holds(
     assert "what the receiver from 'q' holds stays with it at the broker until it is resumed" in caplog.text
     with FileStore(tmp_path / "store") as store, connect(broker.url) as connection:
         assert [message.body for message in bodies(receiver_of(connection, store), 2)] == ["a", "b"]
+
+
+def test_a_send_that_a_closed_store_does_not_take_is_not_waited_for(broker: acquit.Broker, tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store")
+    with connect(broker.url) as connection:
+        sender = connection.session().sender("q", name="out", exactly_once=store)
+        sender.send("a")
+        store.close()
+        with pytest.raises(ConfigurationError, match="closed"):
+            sender.send("b", wait=False)
+        sender.flush(5)
 
 
 def _end_termini(connection: acquit.Connection) -> None:
