@@ -311,6 +311,9 @@ class ReceiverCore(ReceiverBase):
             refused = "the peer keeps no subscriptions that have a name"
         elif missing := not_applied(asked_filters(spec), granted.filter if granted else None, parrot=parrot):
             refused = f"the peer does not apply the filter {', '.join(missing)}"
+        elif self._reliable and not spec.browse and self.link.snd_settle_mode is SndSettleMode.SETTLED:
+            # What is settled as it is sent can be given back by nobody, and is in no transaction.
+            refused = "the peer sends settled where unsettled was asked for; a session of mode NO_ACK takes that"
         if refused is None:
             self._settles_for_peer = not self._reliable and self.link.snd_settle_mode is not SndSettleMode.SETTLED
             self.attached.succeed()

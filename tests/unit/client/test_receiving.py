@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from acquit import errors
+from acquit.client.modes import MODES, AckMode
 from acquit.client.receiving import ReceiverCore
 from acquit.client.subscriptions import Subscription
 from acquit.protocol import events as ev
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.definitions import Accepted, RcvSettleMode, Source, Target
+from acquit.protocol.definitions import Accepted, RcvSettleMode, SndSettleMode, Source, Target
 from acquit.protocol.types import Described, Symbol
 from tests.support.server import Rig, Server
 
@@ -172,6 +173,21 @@ def test_a_filter_that_the_peer_does_not_apply_ends_the_link() -> None:
     with pytest.raises(errors.LinkDetached, match="the peer does not apply the filter selector"):
         receiver.attached.check()
     assert not receiver.closed_by_us  # also on a later connection, where a loop is over it
+
+
+@pytest.mark.parametrize("mode", [mode for mode in AckMode if MODES[mode].reliable])
+def test_a_peer_that_sends_settled_where_unsettled_was_asked_for_ends_the_link(mode: AckMode) -> None:
+    rig = Rig()
+    rig.server.snd_settle_mode = SndSettleMode.SETTLED
+    session = rig.session(mode)
+    receiver = rig.receiver(session)
+    with pytest.raises(errors.LinkDetached, match="the peer sends settled where unsettled was asked for"):
+        receiver.attached.check()
+    assert receiver.take() is None
+    (detached,) = rig.server.all(ev.LinkDetached)
+    assert detached.error is not None and detached.error.condition == "amqp:not-implemented"
+    for settled in (rig.receiver(session, "r", unreliable=True), rig.receiver(session, "s", browse=True)):
+        settled.attached.check()
 
 
 # -- prefetch ----------------------------------------------------------------------------------------------------------
