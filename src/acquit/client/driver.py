@@ -145,7 +145,7 @@ class Wire:
                 return
 
     def _failure(self, event: ConnectionEnded) -> Failure:
-        if not event.remote and self._loop.time() >= self._gives_up_at:
+        if event.lost and not event.remote and self._loop.time() >= self._gives_up_at:
             within_s = self._driver.settings.options.connect_timeout_ms / 1000
             return Failure(ConnectTimeout, f"{self.target.where} did not open the connection within {within_s:g} s")
         return connection_failure(event, self.target.where)

@@ -132,10 +132,16 @@ class TransactedSender(SenderCore):
             self._transactions.advance()
 
     def _time_over(self, promise: SendPromise, timeout_s: float | None) -> TimeOver:
-        over = super()._time_over(promise, timeout_s)
-        if not promise.resent:
-            return over
-        return TimeOver(over.timeout_s, over.reason, "what was sent before was rolled back as its connection was lost")
+        _, reason, known = super()._time_over(promise, timeout_s)
+        transaction = self._transactions.of(promise)
+        if not self.session.core.interrupted:
+            if transaction is None:
+                reason = "the transaction before it was not ended"
+            elif transaction.txn_id is None:
+                reason = "the peer declared no transaction"
+        if promise.resent:
+            known = "what was sent before was rolled back as its connection was lost"
+        return TimeOver(timeout_s, reason, known)
 
 
 __all__ = ["TransactedSender"]

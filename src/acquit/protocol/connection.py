@@ -216,7 +216,7 @@ class Connection(ConnectionBase):
         elif self.state is not ConnectionState.ENDED:
             if self._handshake_deadline is not None:
                 if now >= self._handshake_deadline:
-                    self._drop(f"no open within {self.options.handshake_timeout_ms} ms")
+                    self._give_up_handshake()
             elif self._liveness.silent_too_long(now):
                 self._drop(f"nothing heard for {2 * self.options.idle_timeout_ms} ms")
             elif self._liveness.heartbeat_due(now):
@@ -600,6 +600,13 @@ class Connection(ConnectionBase):
     def _end_handshake(self, end: HandshakeEnded) -> None:
         self.state = ConnectionState.ENDED
         self._end(end.error, lost=False, remote=end.remote, authentication=end.authentication, foreign=end.foreign)
+
+    def _give_up_handshake(self) -> None:
+        """No open came in time, or one that only a close could have explained."""
+        if self._bad_open is not None:
+            self._fail(self._bad_open)
+        else:
+            self._drop(f"no open within {self.options.handshake_timeout_ms} ms")
 
     def _drop(self, description: str) -> None:
         """The peer was too slow: say so, if that can be said, and wait for nothing."""

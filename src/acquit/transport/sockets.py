@@ -404,7 +404,8 @@ def _reason(exc: OSError | ValueError) -> str:
     if isinstance(exc, socket.gaierror):
         return "it is not a known host"
     # asyncio puts the address where the reason should be, and gives several addresses' reasons without a number.
-    return os.strerror(exc.errno) if exc.errno else str(exc)
+    # A peer that hangs up in the midst of a TLS handshake leaves an error without a word.
+    return os.strerror(exc.errno) if exc.errno else str(exc) or "it closed the connection"
 
 
 __all__ = ["Acceptor", "HeaderReader", "Landing", "bind", "connect", "listen", "secure"]

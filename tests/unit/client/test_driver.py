@@ -20,7 +20,16 @@ from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind
 from acquit.client.url import parse_url
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
-from acquit.protocol.definitions import Accepted, AmqpCondition, ConnectionCondition, Error, SaslMechanisms
+from acquit.protocol.definitions import (
+    Accepted,
+    AmqpCondition,
+    ConnectionCondition,
+    Error,
+    Open,
+    SaslCode,
+    SaslMechanisms,
+    SaslOutcome,
+)
 from acquit.protocol.events import ConnectionOpened, Event
 from acquit.protocol.frames import SASL_FRAME, encode_frame
 from tests.support.outages import fast
@@ -353,6 +362,19 @@ def test_a_peer_that_says_nothing_is_a_connect_timeout() -> None:
     run(main)
 
 
+def test_a_peer_that_falls_silent_behind_a_bad_open_is_told_of_that() -> None:
+    bad = encode_frame(0, encode_composite(Open("server", max_frame_size=256)))
+    answered = SASL_HEADER + encode_frame(0, encode_composite(SaslMechanisms(("ANONYMOUS",))), SASL_FRAME)
+    answered += encode_frame(0, encode_composite(SaslOutcome(SaslCode.OK)), SASL_FRAME) + AMQP_HEADER + bad
+
+    async def main() -> None:
+        async with saying(answered, hangs_up=False) as where:
+            with pytest.raises(errors.ConnectionClosed, match="a max-frame-size of 256, must be 512 at least"):
+                await aio.connect(f"amqp://{where}", options=ConnectOptions(connect_timeout_ms=100))
+
+    run(main)
+
+
 def test_a_connect_cancelled_as_the_connection_opens_leaves_nothing_that_is_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -445,19 +467,28 @@ class Refusing(Server):
 
 
 @contextlib.asynccontextmanager
-async def saying(says: bytes) -> AsyncIterator[str]:
-    """A host that says the same to all who come, and hangs up. Gives host:port."""
+async def saying(says: bytes, *, hangs_up: bool = True) -> AsyncIterator[str]:
+    """A host that says the same to all who come, and hangs up or lets them. Gives host:port."""
+    done: list[asyncio.Event] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        done.append(asyncio.Event())
+        gone = done[-1]
         await reader.read(8)
         writer.write(says)
+        with contextlib.suppress(ConnectionError):
+            if not hangs_up:
+                await reader.read()
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
+        gone.set()
 
     listener = await asyncio.start_server(answer, "127.0.0.1", 0)
     try:
         yield f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        for gone in done:
+            await gone.wait()
     finally:
         listener.close()
         await listener.wait_closed()

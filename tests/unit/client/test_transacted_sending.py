@@ -1,4 +1,5 @@
-"""Sends of a transaction whose connection was lost: they were rolled back with it, and never are in doubt."""
+"""Sends of a transaction whose time is over, and those whose connection was lost: they were rolled back with it, and
+never are in doubt."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.client.transacting import Transaction
 from tests.support.joined import Joined
-from tests.support.server import sender_spec
+from tests.support.server import Rig, Server, sender_spec
 
 
 class Stage:
@@ -98,3 +99,52 @@ def test_a_send_that_is_sent_again_in_time_is_committed(stage: Stage) -> None:
     assert stage.send.transferred
     assert stage.commit().error() is None
     assert stage.send.error() is None
+
+
+def test_a_send_that_waits_for_its_transaction_says_so() -> None:
+    server = Server(credit=1)
+    rig = Rig(server)
+    session = rig.session("transacted")
+    assert session.transactions is not None
+    session.transactions.open()
+    sender = rig.sender(session)
+    server.declaration = lambda txn_id: None
+    waits = rig.send(sender)
+    rig.run()
+    sender.withdraw(waits, 0.5)
+    with pytest.raises(
+        errors.NotSent, match=r"^the peer declared no transaction within 0\.5 s: the message never left$"
+    ):
+        waits.value()
+
+
+def test_a_send_that_waits_for_the_end_of_the_transaction_before_says_so() -> None:
+    rig = Rig()
+    session = rig.session("transacted")
+    assert session.transactions is not None
+    session.transactions.open()
+    sender = rig.sender(session)
+    rig.server.commits = lambda discharge: None
+    rig.send(sender)
+    rig.run()
+    session.transactions.end(commit=True)
+    waits = rig.send(sender)
+    rig.run()
+    sender.withdraw(waits, 0.5)
+    with pytest.raises(errors.NotSent, match=r"^the transaction before it was not ended within 0\.5 s"):
+        waits.value()
+
+
+def test_a_send_without_credit_says_so_in_a_transaction_too() -> None:
+    rig = Rig(Server(credit=1))
+    session = rig.session("transacted")
+    assert session.transactions is not None
+    session.transactions.open()
+    sender = rig.sender(session)
+    rig.server.credit = 0
+    rig.send(sender)
+    waits = rig.send(sender)
+    rig.run()
+    sender.withdraw(waits, 0.5)
+    with pytest.raises(errors.NotSent, match=r"^the peer gave no credit within 0\.5 s: the message never left$"):
+        waits.value()

@@ -133,6 +133,20 @@ def test_an_open_of_zeros_before_anything_else_is_an_error() -> None:
     assert peer.error_heard(Close).condition == AmqpCondition.INVALID_FIELD
 
 
+def test_an_open_of_zeros_before_nothing_else_is_why_no_connection_came_about() -> None:
+    peer = client_peer()
+    peer.send_bytes(AMQP_HEADER)
+    peer.say(Open("broker", max_frame_size=256))
+    deadline = peer.engine.next_deadline()
+    assert deadline is not None
+    assert peer.engine.handle_deadline(deadline - 0.1) == []
+    ended = only(peer.engine.handle_deadline(deadline), ConnectionEnded)
+    assert (ended.lost, ended.remote) == (False, False)
+    assert ended.error is not None
+    assert ended.error.description == "a max-frame-size of 256, must be 512 at least (2.7.1)"
+    assert peer.error_heard(Close).condition == AmqpCondition.INVALID_FIELD
+
+
 def test_a_second_open() -> None:
     peer = open_server()
     peer.say(Open("peer"))

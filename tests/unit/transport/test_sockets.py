@@ -190,6 +190,30 @@ def test_a_handshake_that_takes_too_long() -> None:
     run(main)
 
 
+def test_a_server_that_hangs_up_in_the_handshake() -> None:
+    async def main() -> None:
+        gone = asyncio.Event()
+
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write_eof()
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            gone.set()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        context = ssl.create_default_context(cafile=str(CERTIFICATE))
+        with pytest.raises(ConnectionFailed, match=f"cannot connect to 127.0.0.1:{port}: it closed the connection$"):
+            await transport.connect(End(server=False).pump, "127.0.0.1", port, ssl_context=context)
+        await gone.wait()
+        server.close()
+        await server.wait_closed()
+
+    run(main)
+
+
 def test_the_name_in_the_certificate_counts() -> None:
     async def main() -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
