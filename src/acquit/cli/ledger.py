@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from acquit.ledger.balance import QueueBalance
     from acquit.ledger.fold import Fold
     from acquit.ledger.history import History, Life, Step
-    from acquit.ledger.verify import ChainLink, Head
+    from acquit.ledger.verify import ChainLink
     from acquit.protocol.jsonform import Json
 
 
@@ -160,7 +160,9 @@ def _state(link: ChainLink) -> str:
 def head_(data: Path, as_json: bool) -> int:
     """Print the head of the hash chain, to be kept elsewhere: whoever has it can later show that nothing before it was
     altered or removed (`ledger verify --against HEAD`)."""
-    found = _head(data)
+    from acquit.ledger.verify import read_head
+
+    found = read_head(data)
     if as_json:
         emit_json(
             {
@@ -350,12 +352,6 @@ def read_fold(data: Path, *, archive: bool = False) -> Fold:
     FolderReader(data).replay(fold, archive=archive)
     fold.settle()
     return fold
-
-
-def _head(data: Path) -> Head:
-    from acquit.ledger.verify import verify
-
-    return verify(data).head
 
 
 def _name(row: QueueBalance) -> str:

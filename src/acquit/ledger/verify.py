@@ -26,14 +26,16 @@ from acquit.ledger.balance import balance
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.fold import Fold
 from acquit.ledger.totals import QueueTotals, RowFlag, Summary, SummaryRow
-from acquit.store.disk import Disk, OpenMode, store_error
+from acquit.store.disk import Disk, OpenMode
 from acquit.store.folder import EVENTS, STUB
 from acquit.store.interface import EVENT_BYTES
 from acquit.store.reading import FolderReader
 from acquit.store.record import StoreKind, check_records, split_events, walk
+from acquit.store.scan import unreadable
 from acquit.store.segment import (
     EVENTS_HEADER_BYTES,
     HEADER_BYTES,
+    NO_HASH,
     DeletedSegment,
     ErasedSegment,
     EventsHeader,
@@ -144,7 +146,8 @@ def verify(
     """Verify the journal and archive in a data folder, of a running broker or a stopped one.
 
     `against`: heads kept from earlier. `progress` is called with segments done and in all. Raises StoreMissing when it
-    is no data folder, StoreVersionUnsupported, StoreFailed on an I/O error; damage is reported, not raised.
+    is no data folder, StoreVersionUnsupported, StoreFailed where the folder itself cannot be read; damage, and a file
+    that cannot be read, is reported, not raised.
     """
     reader = FolderReader(path, disk)
     contents = reader.contents()
@@ -172,12 +175,25 @@ def verify(
     for before, link in zip([None, *links[:-1]], links, strict=True):
         _check_link(before, link, deleted, contents.identity.store)
         _check_erasure(link, erased)
-    head = read_head(path, disk=disk)
+    head = _head(path, links, contents.identity.store, disk)
     problems = [f"segment {link.number}: {problem}" for link in links for problem in link.problems]
     if not any(link.problems for link in links if link.place is SegmentPlace.JOURNAL):
         problems += _unbalanced(reader)
     problems += [problem for known in against for problem in _check_head(reader, contents.identity.store, links, known)]
     return Verification(contents.identity.store, tuple(links), head, tuple(problems))
+
+
+def _head(path: Path, links: list[ChainLink], store: UUID, disk: Disk | None) -> Head:
+    """The head; where the newest segment cannot be read, that of what is whole before it."""
+    try:
+        return read_head(path, disk=disk)
+    except StoreCorrupt as error:
+        if not links[-1].problems:
+            links[-1].problems.append(str(error))
+    for link in reversed(links):
+        if link.seal is not None and link.sha256 and not link.problems:
+            return Head(store, link.number, link.valid_bytes, link.sha256)
+    return Head(store, 0, 0, NO_HASH)
 
 
 def _unbalanced(reader: FolderReader) -> list[str]:
@@ -249,20 +265,21 @@ def _check_side_file(reader: FolderReader, link: ChainLink, events_sha256: bytes
         path = folder.segment(link.number, archived=archived, suffix=EVENTS)
         try:
             file = folder.disk.open(path, OpenMode.READ)
+            try:
+                header = EventsHeader.decode(file.read(EVENTS_HEADER_BYTES, 0))
+                if header is None or header.sha256 != link.sha256 or header.events != link.events:
+                    link.problems.append(f"{path.name} is not of this segment; it is derived, delete it")
+                    continue
+                array = file.read(header.events * EVENT_BYTES, EVENTS_HEADER_BYTES)
+            finally:
+                file.close()
         except FileNotFoundError:
             continue
-        try:
-            header = EventsHeader.decode(file.read(EVENTS_HEADER_BYTES, 0))
-            if header is None or header.sha256 != link.sha256 or header.events != link.events:
-                link.problems.append(f"{path.name} is not of this segment; it is derived, delete it")
-            else:
-                array = file.read(header.events * EVENT_BYTES, EVENTS_HEADER_BYTES)
-                if hashlib.sha256(array).digest() != events_sha256:
-                    link.problems.append(f"{path.name} has other events than the segment; it is derived, delete it")
         except OSError as error:
-            raise store_error(error, str(path)) from error
-        finally:
-            file.close()
+            link.problems.append(f"{unreadable(error, str(path))}; it is derived, delete it")
+            continue
+        if hashlib.sha256(array).digest() != events_sha256:
+            link.problems.append(f"{path.name} has other events than the segment; it is derived, delete it")
 
 
 def _read_stub(reader: FolderReader, link: ChainLink) -> None:
@@ -274,8 +291,12 @@ def _read_stub(reader: FolderReader, link: ChainLink) -> None:
         finally:
             file.close()
         link.header = SegmentHeader.decode(data[:HEADER_BYTES], str(path))
+    except FileNotFoundError:
+        link.place = SegmentPlace.DELETED  # retention keeps so many stubs, and no more
+        return
     except OSError as error:
-        raise store_error(error, str(path)) from error
+        link.problems.append(str(unreadable(error, str(path))))
+        return
     except StoreError as error:
         link.problems.append(str(error))
         return
@@ -372,4 +393,6 @@ def _check_head(reader: FolderReader, store: UUID, links: list[ChainLink], known
             same = segment.hash_of(known.valid_bytes) == known.sha256
     except KeyError:
         return [f"segment {known.number} went away while it was read"]
+    except StoreCorrupt as error:
+        return [f"segment {known.number}: {error}"]
     return [] if same else [f"segment {known.number} is not what it was when the head {known} was taken"]

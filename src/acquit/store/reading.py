@@ -48,14 +48,14 @@ class FolderReader:
         return FolderContents(identity, tuple(journal), tuple(sorted(archive)), tuple(sorted(stubs)))
 
     def open(self, number: int, *, hashing: bool = False) -> SegmentReader:
-        """A segment, wherever it is. Raises KeyError when it is in neither place, and as `SegmentReader` does."""
+        """A segment, wherever it is. Raises KeyError when it is in neither place, and StoreCorrupt where it, or what is
+        read of it later, is damaged or cannot be read."""
         for archived in (False, True, False, True):
+            path = self.folder.segment(number, archived=archived)
             try:
-                return SegmentReader(self.folder.disk, self.folder.segment(number, archived=archived), hashing=hashing)
+                return SegmentReader(self.folder.disk, path, hashing=hashing, unreadable_is_damage=True)
             except FileNotFoundError:
                 continue
-            except OSError as error:
-                raise store_error(error, str(self.folder.segment(number))) from error
         raise KeyError(f"segment {number} is not in {self.folder.path}")
 
     def replay(self, replay: Replay, *, archive: bool = False) -> RecoveryReport:

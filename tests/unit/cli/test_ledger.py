@@ -11,6 +11,7 @@ from acquit.cli.exits import Exit
 from acquit.ledger.events import Event, EventFlag, EventKind
 from acquit.ledger.records import Actor, Attempt, AuditLine, Cause, MessageId, Queue, encode_id, encode_posting_meta
 from acquit.ledger.recovery import OpenedJournal, close_journal, open_journal, write_now
+from tests.support.bad_sectors import lose_sectors
 from tests.support.shell import Shell
 
 SECOND_US = 1_000_000
@@ -241,6 +242,19 @@ def test_a_folder_without_a_journal(shell: Shell, tmp_path: Path, command: str) 
     ran = shell("ledger", command, "--data", tmp_path)
     assert ran.code == Exit.USAGE
     assert ran.err == f"acquit: {tmp_path} is not a data folder of acquit: it has no broker.json\n"
+
+
+@pytest.mark.parametrize("command", [["show", "1"], ["balance"], ["verify"], ["head"], ["audit-log"]])
+def test_a_place_that_cannot_be_read(
+    shell: Shell, data: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    path = data / "journal" / f"{2:020}.seg"
+    lose_sectors(monkeypatch, path, 4096)
+    ran = shell("ledger", *command, "--data", data)
+    assert ran.code == Exit.UNSOUND
+    assert f"{path}, offset 4096: cannot be read: Input/output error\n" in ran.err
+    if command == ["verify"]:
+        assert [line.split()[-1] for line in ran.out.splitlines()[1:3]] == ["whole", "damaged"]
 
 
 def test_a_head_that_is_none(shell: Shell, data: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import random
 import threading
 from dataclasses import replace
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -210,6 +212,104 @@ def test_a_journal_that_is_being_written_is_whole_at_every_moment() -> None:
     finally:
         stop.set()
         writer.join()
+
+
+# -- what cannot be read -----------------------------------------------------------------------------------------------
+def place_of(disk: FaultyDisk, number: int, suffix: str = ".seg") -> Path:
+    return next(path for path in disk.paths() if path.name == f"{number:020}{suffix}")
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_each_place_that_cannot_be_read_is_named(opens: bool) -> None:
+    """In the archive and in the journal, and all others are verified."""
+    disk = grown()
+    for number in (2, 5):
+        path = place_of(disk, number)
+        if opens:
+            disk.lose(path, 8_000, 8_512)
+        else:
+            disk.refused[path] = errno.EIO
+    found = verify(DATA, disk=disk)
+    second, fifth = found.problems
+    assert second.startswith(f"segment 2: {DATA}/archive/{2:020}.seg, offset ")
+    assert fifth.startswith(f"segment 5: {DATA}/journal/{5:020}.seg, offset ")
+    assert second.endswith("cannot be read: Input/output error") and fifth.endswith(second[-20:])
+    whole = [link for link in found.links if link.number not in (2, 5)]
+    assert all(link.sha256 and not link.problems for link in whole) and len(whole) > 3
+    assert found.head == read_head(DATA, disk=disk)
+
+
+def test_a_newest_segment_that_cannot_be_read_leaves_the_head_before_it() -> None:
+    disk = grown()
+    newest = read_head(DATA, disk=disk).number
+    disk.lose(place_of(disk, newest))
+    found = verify(DATA, disk=disk)
+    [problem] = found.problems
+    assert problem.startswith(f"segment {newest}: ") and problem.endswith("cannot be read: Input/output error")
+    assert (found.head.number, found.head.sha256) == (newest - 1, found.links[-2].sha256)
+    with pytest.raises(StoreCorrupt, match="cannot be read"):
+        read_head(DATA, disk=disk)
+    assert verify(DATA, disk=grown(), against=[found.head]).problems != (), "of another store"
+    disk.lose(place_of(disk, newest), 0, 0)
+    assert verify(DATA, disk=disk, against=[found.head]).problems == ()
+
+
+def test_a_newest_segment_whose_header_is_damaged_is_named_with_the_others() -> None:
+    disk = grown()
+    newest = read_head(DATA, disk=disk).number
+    seg(disk, newest)[50] ^= 1
+    seg(disk, 2)[9_000] ^= 1
+    named = {problem.split(":")[0] for problem in verify(DATA, disk=disk).problems}
+    assert named == {"segment 2", f"segment {newest}"}
+
+
+def test_a_journal_of_one_segment_that_cannot_be_read() -> None:
+    disk = FaultyDisk()
+    Raw(disk).put(b"x")
+    disk.lose(place_of(disk, 1))
+    found = verify(DATA, disk=disk)
+    assert (found.head.number, found.head.valid_bytes) == (0, 0)
+    assert len(found.problems) == 1
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_side_file_that_cannot_be_read(opens: bool) -> None:
+    disk = grown()
+    path = place_of(disk, 2, EVENTS)
+    if opens:
+        disk.lose(path, 128)
+    else:
+        disk.refused[path] = errno.EIO
+    [problem] = verify(DATA, disk=disk).problems
+    assert problem == (f"segment 2: {path}, offset 0: cannot be read: Input/output error; it is derived, delete it")
+
+
+def test_a_stub_that_cannot_be_read() -> None:
+    disk = grown(archive_bytes_max=0)
+    path = next(path for path in disk.paths() if path.suffix == STUB)
+    disk.lose(path)
+    [problem] = verify(DATA, disk=disk).problems
+    assert problem == f"segment {int(path.stem)}: {path}, offset 0: cannot be read: Input/output error"
+
+
+def test_a_stub_that_retention_removes_meanwhile() -> None:
+    disk = grown(archive_bytes_max=0)
+    path = next(path for path in disk.paths() if path.suffix == STUB)
+    disk.refused[path] = errno.ENOENT
+    assert verify(DATA, disk=disk).problems == ()
+
+
+def test_a_segment_that_cannot_be_read_against_a_head_of_it() -> None:
+    """It is read once more for that."""
+    disk = grown()
+    head = read_head(DATA, disk=disk)
+
+    def lose(done: int, total: int) -> None:
+        if done == total:
+            disk.lose(place_of(disk, head.number), HEADER_BYTES)
+
+    problems = verify(DATA, disk=disk, against=[head], progress=lose).problems
+    assert any("cannot be read: Input/output error" in problem for problem in problems)
 
 
 # -- heads -------------------------------------------------------------------------------------------------------------

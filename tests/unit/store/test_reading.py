@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from acquit.errors import StoreCorrupt, StoreMissing
+from acquit.ledger.audit_lines import read_audit
 from acquit.ledger.history import history
 from acquit.store.backup import back_up
 from acquit.store.reading import FolderReader
@@ -55,6 +57,10 @@ def replay(path: Path, disk: FaultyDisk) -> object:
 
 def show(path: Path, disk: FaultyDisk) -> object:
     return history(path, sequence=1, disk=disk)
+
+
+def audit(path: Path, disk: FaultyDisk) -> object:
+    return list(read_audit(FolderReader(path, disk)))
 
 
 def copy(path: Path, disk: FaultyDisk) -> object:
@@ -114,6 +120,21 @@ def test_damage_in_a_closed_segment() -> None:
     disk.content(DATA / "journal" / f"{3:020}.seg")[5000] ^= 1
     with pytest.raises(StoreCorrupt, match=f"{3:020}"):
         FolderReader(DATA, disk).replay(Gathered())
+
+
+@pytest.mark.parametrize("read", [replay, audit])
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_place_that_cannot_be_read_is_damage_for_every_reader(
+    read: Callable[[Path, FaultyDisk], object], opens: bool
+) -> None:
+    disk, _ = grown()
+    path = DATA / "journal" / f"{3:020}.seg"
+    if opens:
+        disk.lose(path, 5000, 5512)
+    else:
+        disk.refused[path] = errno.EIO
+    with pytest.raises(StoreCorrupt, match=rf"{3:020}.seg, offset \d+: cannot be read: Input/output error"):
+        read(DATA, disk)
 
 
 def test_a_segment_that_is_gone_when_it_is_opened() -> None:

@@ -20,10 +20,11 @@ from uuid import UUID
 
 from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
 from acquit.ledger.totals import NEVER_US, Summary
-from acquit.store.disk import DiskFile, OpenMode, store_error
+from acquit.store.disk import DiskFile, OpenMode
 from acquit.store.folder import SEGMENT, STUB
 from acquit.store.reading import FolderReader
 from acquit.store.record import StoreKind, records_of, runs
+from acquit.store.scan import unreadable
 from acquit.store.segment import (
     HEADER_BYTES,
     SEAL_HEAD_BYTES,
@@ -191,7 +192,7 @@ def read_seal(reader: FolderReader, segment: Segment) -> Seal:
         head = decode_seal_head(file.read(SEAL_HEAD_BYTES, offset))
         seal = None if head is None else decode_seal(file.read(head.length, offset))
     except OSError as error:
-        raise store_error(error, str(segment.path)) from error
+        raise unreadable(error, str(segment.path), offset) from error
     finally:
         file.close()
     if seal is None or seal.number != segment.number:
@@ -200,7 +201,8 @@ def read_seal(reader: FolderReader, segment: Segment) -> Seal:
 
 
 def open_file(reader: FolderReader, number: int, suffix: str) -> DiskFile | None:
-    """A file of a segment, wherever it now is: it may move to the archive at any time. None where it is not."""
+    """A file of a segment, wherever it now is: it may move to the archive at any time. None where it is not. Raises
+    StoreCorrupt where it cannot be opened."""
     folder = reader.folder
     for archived in (False, True, False, True):
         path = folder.segment(number, archived=archived, suffix=suffix)
@@ -210,7 +212,7 @@ def open_file(reader: FolderReader, number: int, suffix: str) -> DiskFile | None
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise store_error(error, str(path)) from error
+                raise unreadable(error, str(path)) from error
     return None
 
 
@@ -222,7 +224,7 @@ def _header(reader: FolderReader, segment: Segment) -> SegmentHeader:
         try:
             header = SegmentHeader.decode(file.read(HEADER_BYTES, 0), str(segment.path))
         except OSError as error:
-            raise store_error(error, str(segment.path)) from error
+            raise unreadable(error, str(segment.path)) from error
         finally:
             file.close()
         if header.number != segment.number:

@@ -21,13 +21,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from acquit.errors import StoreCorrupt
 from acquit.ledger.events import EVENT, EVENT_DTYPE, EventKind
 from acquit.ledger.records import Attempt, Cause, MessageId, Posting, RecordKind
 from acquit.ledger.totals import HASH_MODULUS, Summary
 from acquit.spark.ledger.chain import Segment, SegmentState, open_file, read_seal
 from acquit.spark.ledger.names import Names, keep
 from acquit.spark.ledger.options import Verify
-from acquit.store.disk import store_error
 from acquit.store.folder import EVENTS
 from acquit.store.interface import ARRAY, EVENTFUL, Record
 from acquit.store.reading import FolderReader
@@ -131,8 +131,11 @@ def _note_details(records: Iterator[Record], index: int, details: Details) -> No
 
 
 def _from_side_file(reader: FolderReader, segment: Segment) -> Events | None:
-    """None where there is none that can be believed."""
-    file = open_file(reader, segment.number, EVENTS)
+    """None where there is none that can be read and believed."""
+    try:
+        file = open_file(reader, segment.number, EVENTS)
+    except StoreCorrupt:
+        return None
     if file is None:
         return None
     try:
@@ -144,8 +147,8 @@ def _from_side_file(reader: FolderReader, segment: Segment) -> Events | None:
         ):
             return None
         data = file.read(header.events * EVENT.size, EVENTS_HEADER_BYTES)
-    except OSError as error:
-        raise store_error(error, str(segment.path)) from error
+    except OSError:
+        return None
     finally:
         file.close()
     if len(data) != header.events * EVENT.size:

@@ -12,6 +12,7 @@ from acquit.ledger.verify import verify
 from acquit.spark.ledger.chain import SegmentState, plan, plan_folder
 from acquit.store.folder import STUB
 from acquit.store.segment import HEADER_BYTES
+from tests.support.bad_sectors import lose_sectors
 from tests.support.ledger_folder import grow
 
 
@@ -108,6 +109,17 @@ def test_a_seal_that_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(StoreCorrupt, match="segment 2: no whole seal") as caught:
         plan_folder(tmp_path, seals=True)
     assert caught.value.offset == seal_at
+
+
+@pytest.mark.parametrize("seals", [False, True])
+def test_a_header_or_a_seal_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seals: bool) -> None:
+    folder = grow(tmp_path)
+    seal_at = plan_folder(tmp_path)[1].seal_at
+    lose_sectors(monkeypatch, folder.file(2), seal_at if seals else 0, seal_at + 4096 if seals else 4096)
+    with pytest.raises(
+        StoreCorrupt, match=rf"{2:020}.seg, offset {seal_at * seals}: cannot be read: Input/output error"
+    ):
+        plan_folder(tmp_path, seals=seals)
 
 
 def test_damage_in_the_newest_segment_that_had_been_synced(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from acquit.store.folder import EVENTS, Folder
 from acquit.store.interface import Position, SegmentInfo
 from acquit.store.record import BATCH_HEAD_BYTES, decode_batch_head, encode_batch_head
 from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES
+from tests.support.bad_sectors import lose_sectors
 from tests.support.ledger_folder import LedgerFolder, grow
 
 
@@ -186,6 +187,21 @@ def test_a_side_file_that_is_not_this_segments_is_passed_over(tmp_path: Path, da
     folder.flip(2, HEADER_BYTES + BATCH_HEAD_BYTES + 20)
     with pytest.raises(StoreCorrupt, match="segment 2: altered"):
         read_events(planned(folder, 2), Verify.QUICK)
+
+
+def test_a_side_file_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = grow(tmp_path)
+    lose_sectors(monkeypatch, folder.file(2, EVENTS))
+    assert read_events(planned(folder, 2), Verify.QUICK).tobytes() == packed(folder, 2)
+
+
+@pytest.mark.parametrize("start", [0, HEADER_BYTES])
+def test_a_segment_that_cannot_be_read_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int) -> None:
+    folder = grow(tmp_path)
+    segment = planned(folder, 2)
+    lose_sectors(monkeypatch, folder.file(2), start)
+    with pytest.raises(StoreCorrupt, match=rf"{2:020}.seg, offset {start}: cannot be read: Input/output error"):
+        read_events(segment, Verify.FULL)
 
 
 def test_a_torn_tail_is_not_read(tmp_path: Path) -> None:
