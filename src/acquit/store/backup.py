@@ -18,7 +18,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ from acquit.errors import StoreCorrupt, StoreError
 from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error, write_all
 from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.reading import FolderReader
-from acquit.store.scan import SegmentReader
+from acquit.store.scan import SegmentReader, unreadable
 
 MARK: Final = "backup.json"
 USED_MARK: Final = "restored.json"
@@ -70,8 +70,8 @@ def back_up(
     there. `progress` is called with segments done and in all.
 
     Raises StoreMissing where `source` is no data folder, StoreError where `target` is not empty, StoreCorrupt for a
-    closed segment that is damaged, StoreFull, StoreFailed. What was begun in `target` is not marked, and no broker
-    opens it.
+    closed segment that is damaged, and for any file that cannot be read; StoreFull, StoreFailed. What was begun in
+    `target` is not marked, and no broker opens it.
     """
     disk = disk if disk is not None else PosixDisk()
     copy = _Copy(FolderReader(source, disk), Folder(target, target_disk if target_disk is not None else disk))
@@ -100,6 +100,17 @@ def back_up(
     except OSError as error:
         raise store_error(error, str(target)) from error
     return report
+
+
+@contextlib.contextmanager
+def _reading(source: Path, offset: int = 0) -> Iterator[None]:
+    """Make errors of the source those that `unreadable` says, so that they are not taken for the copy's."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unreadable(error, str(source), offset) from error
 
 
 class _Copy:
@@ -160,14 +171,19 @@ class _Copy:
             file.close()
 
     def file(self, source: Path, target: Path) -> None:
-        """Copy any other file. Raises FileNotFoundError."""
-        found = self.reader.folder.disk.open(source, OpenMode.READ)
+        """Copy any other file. Raises FileNotFoundError; StoreCorrupt where it cannot be read."""
+        disk = self.reader.folder.disk
+        with _reading(source):
+            found = disk.open(source, OpenMode.READ)
         try:
-            size = found.size()
+            with _reading(source):
+                size = found.size()
             file = self.target.disk.open(target, OpenMode.WRITE)
             try:
                 for offset in range(0, size, _CHUNK):
-                    write_all(file, found.read(min(_CHUNK, size - offset), offset), offset)
+                    with _reading(source, offset):
+                        chunk = found.read(min(_CHUNK, size - offset), offset)
+                    write_all(file, chunk, offset)
                 file.sync()
             finally:
                 file.close()
@@ -197,13 +213,13 @@ def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = 
     it is no data folder."""
     folder = Folder(path, disk if disk is not None else PosixDisk())
     contents = FolderReader(path, folder.disk).contents()
-    with folder.lock():
-        told = {"store": str(contents.identity.store), "taken_us": clock_us(), "newest": max(contents.journal)}
-        try:
+    told = {"store": str(contents.identity.store), "taken_us": clock_us(), "newest": max(contents.journal)}
+    try:
+        with folder.lock():
             _write(folder, path / MARK, json.dumps(told).encode() + b"\n")
             folder.disk.sync_folder(path)
-        except OSError as error:
-            raise store_error(error, str(path / MARK)) from error
+    except OSError as error:
+        raise store_error(error, str(path / MARK)) from error
 
 
 def begin_epoch(folder: Folder, identity: StoreIdentity) -> StoreIdentity:

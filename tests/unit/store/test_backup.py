@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreError, StoreLocked
+from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreLocked
 from acquit.ledger.recovery import close_journal, open_journal
 from acquit.ledger.verify import verify
 from acquit.protocol.constants import ACCEPTED
 from acquit.store.backup import EPOCH_GAP, MARK, USED_MARK, back_up, mark
-from acquit.store.disk import PosixDisk
-from acquit.store.folder import Folder
+from acquit.store.disk import Disk, OpenMode, PosixDisk
+from acquit.store.folder import STUB, Folder
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
+from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.broker_world import DATA, SMALL, World, durable, live_of
 
 OPTIONS = JournalOptions.small()
@@ -28,9 +31,9 @@ def copy_of(world: World, *, archive: bool = False, seed: int = 0) -> World:
     return World(world.options, disk=disk, now_us=world.now_us, journal=SMALL, seed=seed)
 
 
-def lively(count: int = 40) -> World:
+def lively(count: int = 40, *, disk: Disk | None = None, journal: JournalOptions = SMALL) -> World:
     """A broker whose oldest segments have left."""
-    world = World()
+    world = World(disk=disk, journal=journal)
     client = world.client()
     client.post_all(client.sender("keep", "keep"), durable("kept", application_properties={"_AMQ_DUPL_ID": 1}))
     sender = client.sender("q")
@@ -186,6 +189,50 @@ def test_damage_is_not_copied() -> None:
         back_up(DATA, DATA, disk=world.disk, target_disk=MemoryDisk())
 
 
+def spoiled(how: str, path: Path, disk: FaultyDisk) -> str:
+    """Damage a file, and return what is said of it."""
+    if how == "flipped":
+        disk.content(path)[5_000] ^= 1
+        return rf"^{path}, offset \d+: a batch of \d+ bytes that does not match its checksum"
+    if how == "refused":
+        disk.refused[path] = errno.EIO
+    else:
+        disk.lose(path, 500)
+    return rf"^{path}, offset \d+: cannot be read: Input/output error"
+
+
+@pytest.mark.parametrize("how", ["lost", "refused"])
+@pytest.mark.parametrize("name", ["journal", "stub", "users"])
+def test_a_source_that_cannot_be_read_is_named(how: str, name: str) -> None:
+    disk = FaultyDisk()
+    lively(disk=disk, journal=replace(SMALL, archive_bytes_max=0) if name == "stub" else SMALL)
+    folder = Folder(DATA, disk)
+    users = disk.open(DATA / "users.toml", OpenMode.WRITE)
+    users.write(b"users" * 200, 0)
+    path = {
+        "journal": lambda: folder.segment(folder.numbers()[0]),
+        "stub": lambda: next(path for path in disk.paths() if path.suffix == STUB),
+        "users": lambda: DATA / "users.toml",
+    }[name]()
+    said = spoiled(how, path, disk)
+    with pytest.raises(StoreCorrupt, match=said):
+        back_up(
+            DATA,
+            Path("/copy"),
+            archive=True,
+            disk=disk,
+            target_disk=MemoryDisk(),
+            others=("users.toml", "nothing.toml"),
+        )
+
+
+@pytest.mark.parametrize("step", [0, 8])
+def test_a_target_that_takes_nothing_is_named(step: int) -> None:
+    world, target = lively(8), FaultyDisk(errors={step: errno.EIO})
+    with pytest.raises(StoreFailed, match=r"^/copy: Input/output error"):
+        back_up(DATA, Path("/copy"), archive=True, disk=world.disk, target_disk=target)
+
+
 def test_a_copy_that_was_not_finished_is_no_data_folder() -> None:
     world = lively(3)
     disk = MemoryDisk()
@@ -213,3 +260,12 @@ def test_a_copy_by_other_means_is_marked_by_hand(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"no broker\.json"):
         mark(tmp_path)
     assert MARK not in PosixDisk().names(data)
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
+    opened = open_journal(tmp_path / "data", OPTIONS)
+    close_journal(opened.recorder, 1)
+    (tmp_path / "data" / "lock").unlink()
+    (tmp_path / "data" / "lock").mkdir()
+    with pytest.raises(StoreFailed, match=rf"^{tmp_path / 'data' / MARK}: Is a directory"):
+        mark(tmp_path / "data")
