@@ -22,6 +22,7 @@ from acquit.client.options import ConnectOptions
 from acquit.client.receipts import Milestone, Promise, ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.receiving import ReceiverCore
+from acquit.client.reconnecting import Reconnect
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.client.transacting import Transaction
@@ -90,7 +91,7 @@ class Stage:
             ack_capacity=chance.choice((1, 10)),
         )
         self.rig = Rig(self.server, options)
-        self.core._restores = True  # as the driver of a connection with failover has it
+        self.core._reconnect = Reconnect()  # as the driver of a connection with failover has it
         self.modes = chance.choice((list(MODES.values()), [MODES[AckMode.TRANSACTED]]))
         self.verdicts = chance.choice(((ACCEPTED,), (None,), (*OUTCOMES, None)))
         self.number = 0

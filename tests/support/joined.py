@@ -14,6 +14,7 @@ from acquit.client.modes import AckMode, find_mode
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
+from acquit.client.reconnecting import Reconnect
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.protocol.connection import Connection
@@ -78,7 +79,7 @@ class Joined:
                 wake=lambda: None,
                 wall_clock=lambda: self.now,
                 kinds=Kinds(message=MessageCore, receipt=SettlementReceipt),
-                restores=True,
+                reconnect=Reconnect(),
             )
             self.core.handle(events, now)
         else:

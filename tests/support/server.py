@@ -23,6 +23,7 @@ from acquit.client.options import ConnectOptions, DeliveryMode, ReceiverSpec, Se
 from acquit.client.receipts import SendPromise, SettlementReceipt
 from acquit.client.received import MessageCore
 from acquit.client.receiving import ReceiverCore
+from acquit.client.reconnecting import Reconnect
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
 from acquit.protocol import events as ev
@@ -276,9 +277,9 @@ class Rig:
         server: Server | None = None,
         options: ConnectOptions | None = None,
         *,
-        restores: bool = False,
+        reconnect: Reconnect | None = None,
     ) -> None:
-        """`restores`: after a `cut` the core waits for `restore`."""
+        """With `reconnect` the core waits for `restore` after a `cut`."""
         self.now = 1_000.0
         self.wall_s = 1_700_000_000.0
         self.server = server if server is not None else Server()
@@ -293,7 +294,7 @@ class Rig:
             wake=self._wake,
             wall_clock=lambda: self.wall_s,
             kinds=Kinds(message=MessageCore, receipt=SettlementReceipt),
-            restores=restores,
+            reconnect=reconnect,
         )
         self.peer = self.server.accept(self.now)
         self.engine.open()

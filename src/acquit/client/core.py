@@ -47,7 +47,7 @@ from acquit.client.products import product_of
 from acquit.client.receipts import Milestone, ReceiptStatus, SendPromise
 from acquit.client.received import Kinds
 from acquit.client.receiving import ReceiverCore, lose
-from acquit.client.reconnecting import worth_another_try
+from acquit.client.reconnecting import Backoff, Reconnect, worth_another_try
 from acquit.client.resuming import ResumingReceiver, ResumingSender
 from acquit.client.returning import Returning
 from acquit.client.run_receiving import RunReceiverCore
@@ -74,11 +74,13 @@ class ClientCore(CoreBase):
         wall_clock: Callable[[], float],
         kinds: Kinds,
         named: bool = False,
-        restores: bool = False,
+        reconnect: Reconnect | None = None,
+        draw: Callable[[], float] = lambda: 0.0,
         elsewhere: bool = False,
     ) -> None:
-        """`wall_clock`: the driver's, in seconds, which goes on while the machine sleeps. `restores`: the driver
-        restores a connection that is lost; `elsewhere`: it has other hosts to go to."""
+        """`wall_clock`: the driver's, in seconds, which goes on while the machine sleeps. `reconnect`: the policy by
+        which the driver restores a connection that is lost, if it does; `elsewhere`: it has other hosts to go to.
+        `draw` gives random numbers from 0 to 1."""
         super().__init__(engine, options, where=where, wake=wake, wall_clock=wall_clock, named=named)
         self.kinds = kinds
         self.opened = Milestone()
@@ -87,9 +89,10 @@ class ClientCore(CoreBase):
         self.on_lost: Callable[[Failure], None] = _nobody
         """Called when the connection is lost and may be restored, and when it is over."""
         self.sessions: list[SessionCore] = []
-        self._restores = restores
+        self._reconnect = reconnect
         self._elsewhere = elsewhere
-        self._returning = Returning(self)
+        policy = reconnect if reconnect is not None else Reconnect()
+        self._returning = Returning(self, lambda lost_at: Backoff(policy, policy.rounds_max, lost_at, draw))
         self._remote_open: Open | None = None
         self._resend_until = 0.0
 
@@ -189,7 +192,7 @@ class ClientCore(CoreBase):
         self.writable = False
         self._resend_until = self._now + self.options.send_timeout_ms / 1000
         self._answers_lost(failure)
-        self._returning.lost()
+        self._returning.lost(self._now)
         for session in tuple(self.sessions):
             session.on_interrupted(failure)
         self.sessions = [session for session in self.sessions if session.failure is None]
@@ -305,7 +308,7 @@ class ClientCore(CoreBase):
     def _on_ended(self, event: ev.ConnectionEnded) -> None:
         failure = connection_failure(event, self.where)
         opened = self.opened.done and self.opened.failure is None
-        again = self._restores and worth_another_try(event, elsewhere=self._elsewhere)
+        again = self._reconnect is not None and worth_another_try(event, elsewhere=self._elsewhere)
         if opened and again and not (self.closing or self.failure):
             self.interrupt(failure)
         else:
@@ -356,6 +359,8 @@ class ClientCore(CoreBase):
         if not isinstance(endpoint, SenderCore | ReceiverCore):
             return
         if isinstance(endpoint, ResumingSender | ResumingReceiver) and endpoint.attaches_again(event.unsettled):
+            return
+        if self._returning.tries_again(endpoint, event):
             return
         session = endpoint.session
         assert isinstance(session, SessionCore)

@@ -206,7 +206,7 @@ class Driver:
         """Time at which the outage began, on the loop's clock; None while there is none."""
         self._schedule = self.loop.call_soon_threadsafe if settings.threads else self.loop.call_soon
         policy = places.reconnect if places.reconnect is not None else Reconnect()
-        chance = random.Random()  # our own: a program that seeds the common one wants its numbers
+        self._chance = chance = random.Random()  # our own: a program that seeds the common one wants its numbers
         if policy.shuffle:
             chance.shuffle(self._targets)
         self._backoff = Backoff(policy, policy.first_rounds, self.loop.time(), chance.random)
@@ -309,7 +309,8 @@ class Driver:
                 wall_clock=time.time,
                 kinds=settings.kinds,
                 named=settings.named,
-                restores=self._reconnect is not None,
+                reconnect=self._reconnect,
+                draw=self._chance.random,
                 elsewhere=len(self._targets) > 1,
             )
             self.core.on_lost = self._on_lost

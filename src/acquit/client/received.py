@@ -339,6 +339,11 @@ class SessionCoreBase:
         self._said: Outcome | None = None
         self._about: list[Delivery] = []
 
+    def out_of_reach(self, link: object) -> bool:
+        """Return True if the peer knows nothing of a link of ours that has not ended: the connection is lost, or the
+        link was refused as it came back, and waits to be attached once more."""
+        return self.core.interrupted or link in self.core.refused
+
     # -- user side -----------------------------------------------------------------------------------------------------
 
     def claim(self, message: MessageCore) -> bool:

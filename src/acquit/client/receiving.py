@@ -374,7 +374,7 @@ class ReceiverCore(ReceiverBase):
     def detach(self) -> None:
         """Close the link, or leave a durable subscription, which lives on; `detached` ends when that is done."""
         self.closing = True
-        if self.failure is None and self.session.core.interrupted:
+        if self.failure is None and self.session.out_of_reach(self):
             self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us", orderly=True))
         elif self.failure is None:
             subscription = self.spec.subscription

@@ -296,7 +296,7 @@ class ResumingReceiver(ReceiverCore):
         """Leave the terminus to the next link of this name, or, where nothing outlives us, end it. An attach that is
         not answered in time is given up by us, not by the user: what an earlier link left stays."""
         self.closing = True
-        if self.failure is None and self.session.core.interrupted:
+        if self.failure is None and self.session.out_of_reach(self):
             self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us", orderly=True))
         elif self.failure is None:
             lasts = self._store.durable or self.spec.subscription is not None
@@ -739,7 +739,7 @@ class ResumingSender(SenderCore):
     def detach(self) -> None:
         """Leave the terminus to the next link of this name, or, where nothing outlives us, end it."""
         self.closing = True
-        if self.failure is None and self.session.core.interrupted:
+        if self.failure is None and self.session.out_of_reach(self):
             self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us", orderly=True))
         elif self.failure is None:
             self.link.detach(closed=not self._store.durable and (self.attached.done or not self._identity))

@@ -292,7 +292,7 @@ class SenderCore:
     def detach(self) -> None:
         """Close the link; `detached` ends when that is done. What is not sent by now never will be."""
         self.closing = True
-        if self.failure is None and self.session.core.interrupted:
+        if self.failure is None and self.session.out_of_reach(self):
             self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us", orderly=True))
         elif self.failure is None:
             self.link.detach()

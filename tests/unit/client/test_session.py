@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from acquit import errors
+from acquit import Reconnect, errors
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import AmqpCondition
 from tests.support.server import Rig
 
 
 def restoring() -> Rig:
-    return Rig(restores=True)
+    return Rig(reconnect=Reconnect())
 
 
 def test_sessions_that_the_next_peer_has_no_channel_for_end_and_the_others_go_on() -> None:
