@@ -62,6 +62,8 @@ _POSTED_DAY_SQL: Final = (
     f"date_from_unix_date(cast(floor(unix_micros(posted_at) / 86400000000) AS INT)) AS {POSTED_DAY}"
 )
 _POLL_S: Final = 0.2
+_QUIET_S: Final = 10.0
+"""Seconds without a batch after which a run says that it lives."""
 _CUT_OFF: Final = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
 """Message by which Spark recognises an error in `foreachBatch` that comes of stopping the query."""
 
@@ -106,7 +108,8 @@ def ingest(
 ) -> IngestSummary:
     """Run the pipeline. An interrupt (KeyboardInterrupt) of a run with a `trigger` ends it in order, with its summary.
 
-    `on_progress` is told of each batch with rows, and `on_stage` what is being done before the first.
+    `on_progress` is told of each batch with rows, and `on_stage` what is being done before the first, and after ten
+    seconds without one, again and again, that the query lives.
 
     Raises ConfigurationError for what can be known beforehand, PipelineFailed with the reason in one line when the
     query ends with an error: what is in the table then is right, and the next run goes on from there. What
@@ -127,7 +130,7 @@ def ingest(
     spool = Spool(open_store(read_place(options.source_options()["spool"])))
     refuse_private(spool.place, session.conf.get("spark.master") or "local")
     before = spool.state().totals
-    run = _IngestRun(options, on_progress)
+    run = _IngestRun(options, on_progress, say)
     try:
         query = run.start(session)
         run.follow(query)
@@ -161,9 +164,18 @@ def _reconcile(session: SparkSession, options: IngestOptions, ledger: Path) -> R
 class _IngestRun:
     """Run of the query, and what has been reported of it."""
 
-    def __init__(self, options: IngestOptions, on_progress: Callable[[IngestProgress], None] | None) -> None:
+    def __init__(
+        self,
+        options: IngestOptions,
+        on_progress: Callable[[IngestProgress], None] | None,
+        say: Callable[[str], None] = lambda stage: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
         self._on_progress = on_progress
+        self._say = say
+        self._clock = clock
+        self._told_s = clock()
         self._heard = -1
         self._written: dict[int, int] = {}
         """Rows of the batches that went into a Delta table. What Spark counts there are files."""
@@ -240,6 +252,7 @@ class _IngestRun:
             with interrupts() as interrupted:
                 while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
                     self._listen(query)
+                    self._say_that_it_lives(query)
                     if interrupted.is_set():
                         raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -257,6 +270,13 @@ class _IngestRun:
         if error is not None:
             raise error
 
+    def _say_that_it_lives(self, query: StreamingQuery) -> None:
+        """Tell an idle run, and a long batch, from a dead one."""
+        if self._clock() - self._told_s >= _QUIET_S:
+            self._told_s = self._clock()
+            doing = "a batch is under way" if query.status["isTriggerActive"] else "waiting for messages"
+            self._say(f"{self.rows:,} row{'' if self.rows == 1 else 's'}, {doing}")
+
     def _listen(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
             batch_id, rows = int(progress["batchId"]), int(progress["numInputRows"])
@@ -266,6 +286,7 @@ class _IngestRun:
             self._heard = batch_id
             self.batches += 1
             self.rows += rows
+            self._told_s = self._clock()
             if self._on_progress is not None:
                 told = IngestProgress(batch_id=batch_id, batch_rows=rows, rows=self.rows, left=_left(progress))
                 try:

@@ -124,6 +124,29 @@ def test_one_that_ends_has_been_told_whole(tmp_path: Path) -> None:
     assert (following.batches, following.rows, query.stopped) == (3, 6, 0)
 
 
+class QuietQuery(Query):
+    """Has a batch when it is first waited for, and nothing after it. A look at it takes four seconds."""
+
+    now_s = 0.0
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
+        self.now_s += 4
+        return self._ends() if self.recentProgress else super().awaitTermination(timeout)
+
+    @property
+    def status(self) -> dict[str, object]:
+        return {"isTriggerActive": self.now_s > 20}
+
+
+def test_a_run_that_is_idle_says_every_ten_seconds_that_it_lives(tmp_path: Path) -> None:
+    query = QuietQuery(iter([False] * 7 + [True]).__next__)
+    said: list[tuple[float, str]] = []
+    options = IngestOptions(url="amqp://127.0.0.1:1", address="orders", table=tmp_path / "table", trigger="1 second")
+    following = module._IngestRun(options, None, lambda stage: said.append((query.now_s, stage)), lambda: query.now_s)
+    following.follow(cast(Any, query))
+    assert said == [(16.0, "2 rows, waiting for messages"), (28.0, "2 rows, a batch is under way")]
+
+
 def test_a_batch_that_is_cut_off_by_the_end_says_so_in_the_words_that_spark_looks_for(tmp_path: Path) -> None:
     """Java's trace behind them is more than Spark's pattern can take: its own was on the terminal."""
 
