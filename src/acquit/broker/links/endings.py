@@ -166,9 +166,11 @@ class Endings:
             case Consumer():
                 self._parting.consumer(context, deliveries, ending, lives_on=lives_on, destroyed=destroyed)
                 return
-            case WaitingLink():
+            case WaitingLink(queue=node):
+                self._subscriptions.given_up(context, destroyed=destroyed)
                 self._parting.resumable(context, lives_on=lives_on)
-                return
+                if not context.subscriber:
+                    return
             case Browser():
                 node = queue = whole(context.queue)
                 queue.browsers.remove(context)

@@ -159,7 +159,7 @@ class Receivers:
         terminus = self._open_terminus(peer, link, queue)
         if terminus is not None or queue in self._subscriptions.unsynced:
             accept = partial(self._subscriber, peer, link, queue, source, None, terminus)
-            return self._later(peer, link, queue, accept, terminus)
+            return self._later(peer, link, queue, accept, terminus, subscriber=True)
         return self._subscriber(peer, link, queue, source, stolen)
 
     def _subscriber(
@@ -193,10 +193,12 @@ class Receivers:
         queue: Queue,
         accept: Callable[[], Actor],
         terminus: SourceTerminus | None = None,
+        *,
+        subscriber: bool = False,
     ) -> WaitingLink:
         """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is, and
         so is a terminus that outlives its link, with all that becomes of what it holds."""
-        waiting = WaitingLink(peer, link, queue.address, terminus)
+        waiting = WaitingLink(peer, link, queue.address, terminus, queue, subscriber=subscriber)
 
         def synced() -> None:
             if link.context is not waiting:
@@ -222,6 +224,7 @@ class Receivers:
 
         if terminus is not None:
             terminus.attached = waiting
+        self._subscriptions.awaited(waiting)
         self._scribe.when_synced(synced)
         return waiting
 

@@ -41,6 +41,7 @@ from acquit.protocol.definitions import (
 )
 
 if TYPE_CHECKING:
+    from acquit.broker.links.endpoints import WaitingLink
     from acquit.broker.links.filters import AppliedFilters
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.node import Queue
@@ -81,8 +82,9 @@ class Subscriptions:
         self._durable: dict[Identity, Queue] = {}
         self._shared: dict[Identity, Queue] = {}
         """Queues of shared subscriptions that are not durable."""
-        self.unsynced: dict[Queue, None] = {}
-        """Durable ones that were begun just now. Who is told that it has one can rely on it, so it is told later."""
+        self.unsynced: dict[Queue, set[WaitingLink]] = {}
+        """Durable ones that were begun just now, and who waits for them. Who is told that it has one can rely on it, so
+        it is told later."""
 
     # -- begun, or found ----------------------------------------------------------------------------------------------
 
@@ -143,6 +145,13 @@ class Subscriptions:
         self._durable[queue.subscription.identity] = queue
         self._topics.add(queue)
 
+    def _tell_later(self, queue: Queue) -> None:
+        self.unsynced.setdefault(queue, set())
+        self._scribe.when_synced(self._synced, queue)
+
+    def _synced(self, queue: Queue) -> None:
+        self.unsynced.pop(queue, None)
+
     def _ownerless(self, identity: Identity) -> Queue | None:
         """The subscription of these names that belongs to no user, where a user asks."""
         user, container, name = identity
@@ -164,8 +173,7 @@ class Subscriptions:
         del self._durable[known.identity]
         queue.subscription = owned
         self._durable[owned.identity] = queue
-        self.unsynced[queue] = None
-        self._scribe.when_synced(self.unsynced.pop, queue)
+        self._tell_later(queue)
         return queue
 
     def _is_that(self, known: Queue, address: str, wanted: Subscription, stolen: object) -> bool:
@@ -219,8 +227,7 @@ class Subscriptions:
         )
         if durable:
             self._durable[subscription.identity] = queue
-            self.unsynced[queue] = None
-            self._scribe.when_synced(self.unsynced.pop, queue)
+            self._tell_later(queue)
         elif subscription.shared:
             self._shared[subscription.identity] = queue
         self._topics.add(queue)
@@ -239,15 +246,31 @@ class Subscriptions:
         if queue is None:
             raise Refused(f"there is no subscription {name!r}", condition=AmqpCondition.NOT_FOUND)
         _check_right(peer, queue)
-        if queue.consumers:
+        if queue.consumers or self.unsynced.get(queue):
             raise Refused(f"the subscription {name!r} has a receiver", condition=AmqpCondition.RESOURCE_LOCKED)
         return Lookup(peer, link, queue)
 
-    def left(self, context: Consumer | Lookup, *, destroyed: bool) -> None:
-        """A link of a subscription has ended. `destroyed`: its client wants the subscription to end as well."""
+    def awaited(self, waiting: WaitingLink) -> None:
+        """Note that a link waits: it receives as soon as its subscription is on the disk."""
+        if waiting.queue in self.unsynced:
+            self.unsynced[waiting.queue].add(waiting)
+
+    def given_up(self, waiting: WaitingLink, *, destroyed: bool) -> None:
+        """A link has ended before it was answered: what follows is what would have followed if it had been."""
+        if waiting.queue in self.unsynced:
+            self.unsynced[waiting.queue].discard(waiting)
+        if waiting.subscriber:
+            self.left(waiting, destroyed=destroyed)
+
+    def left(self, context: Consumer | Lookup | WaitingLink, *, destroyed: bool) -> None:
+        """A link of a subscription has ended. `destroyed`: its client wants the subscription to end as well, which it
+        does unless others receive, or wait to."""
+        assert context.queue is not None
         queue = whole(context.queue)
         subscription = queue.subscription
-        if subscription is not None and not queue.consumers and (destroyed or not subscription.durable):
+        if subscription is None or self.unsynced.get(queue):
+            return
+        if not queue.consumers and (destroyed or not subscription.durable):
             self._end(queue, context.peer)
 
     def _end(self, queue: Queue, peer: Peer) -> None:

@@ -772,19 +772,72 @@ def test_the_second_time_there_is_nothing_to_wait_for() -> None:
     assert attach(client).state is LinkState.ATTACHED
 
 
-@pytest.mark.parametrize("end", ["detach", "close", "lose"])
+@pytest.mark.parametrize("end", ["detach", "end", "close connection", "lose"])
 def test_who_goes_before_the_answer_has_subscribed_all_the_same(end: str) -> None:
     world = World()
     client = world.client()
     link = attach(client)
-    if end == "lose":
-        client.lose()
-    else:
-        client.detach(link, closed=end == "close")
+    match end:
+        case "lose":
+            client.lose()
+        case "detach":
+            client.detach(link, closed=False)
+        case "end":
+            client.begun.end()
+        case _:
+            client.close()
     world.settle()
     assert queues(world) == [f"{TOPIC}::client/audit"]
     assert world.core.queues.by_name[f"{TOPIC}::client/audit"].consumers == []
     assert attach(world.client()).state is LinkState.ATTACHED
+
+
+@pytest.mark.parametrize("glued", [False, True])
+def test_closing_the_subscriber_before_the_answer_ends_the_subscription(glued: bool) -> None:
+    world = World()
+    client = world.client()
+    if glued:
+        with world.in_one_read():
+            attach(client).detach(closed=True)
+    else:
+        client.detach(attach(client))
+    world.settle()
+    assert queues(world) == []
+    publish(world, "x")
+    assert queues(world.crash()) == []
+    assert attach(world.client()).state is LinkState.ATTACH_SENT, "it begins anew"
+    balanced(world)
+
+
+@pytest.mark.parametrize("qualified", [False, True], ids=["by name", "qualified"])
+def test_closing_one_of_several_before_the_answer_ends_nothing(qualified: bool) -> None:
+    world = World()
+    source = Source(
+        f"{TOPIC}::audit" if qualified else TOPIC,
+        TerminusDurability.NONE if qualified else TerminusDurability.UNSETTLED_STATE,
+        TerminusExpiryPolicy.LINK_DETACH if qualified else TerminusExpiryPolicy.NEVER,
+        capabilities=("topic",) if qualified else ("topic", "shared"),
+    )
+    client = world.client()
+    one, two = (client.begun.attach_receiver(name, source=source, target=Target()) for name in ("audit", "audit|2"))
+    world.carry()
+    client.detach(one)
+    world.settle()
+    assert two.state is LinkState.ATTACHED
+    assert len(queues(world)) == 1
+    client.detach(two)
+    world.settle()
+    assert len(queues(world)) == qualified, "what others have named is not for one of them to end"
+
+
+def test_a_subscription_that_a_link_waits_for_is_not_unsubscribed() -> None:
+    world = World()
+    client = world.client()
+    waiting = attach(client)
+    lookup = client.subscriber(None, "audit|2", credit=0)
+    assert condition_of(client, lookup) == AmqpCondition.RESOURCE_LOCKED
+    world.settle()
+    assert waiting.state is LinkState.ATTACHED
 
 
 def test_a_link_is_taken_over_before_it_is_answered() -> None:
