@@ -70,8 +70,8 @@ def back_up(
     there. `progress` is called with segments done and in all.
 
     Raises StoreMissing where `source` is no data folder, StoreError where `target` is not empty, StoreCorrupt for a
-    closed segment that is damaged, and for any file that cannot be read; StoreFull, StoreFailed. What was begun in
-    `target` is not marked, and no broker opens it.
+    segment of `source` that is damaged, of the archive as of the journal, and for any file that cannot be read;
+    StoreFull, StoreFailed. What was begun in `target` is not marked, and no broker opens it.
     """
     disk = disk if disk is not None else PosixDisk()
     copy = _Copy(FolderReader(source, disk), Folder(target, target_disk if target_disk is not None else disk))
@@ -132,12 +132,10 @@ class _Copy:
         done = 0
         newest_bytes = 0
         for number in aside:
-            suffix = STUB if number in contents.stubs else ".seg"
-            name = self.reader.folder.segment(number, archived=True, suffix=suffix)
-            try:
-                self.file(name, self.target.segment(number, archived=True, suffix=suffix))
-            except FileNotFoundError:
-                raise KeyError(f"{name.name} was deleted meanwhile") from None
+            if number in contents.stubs:
+                self._stub(number)
+            else:
+                self._segment(number, archived=True)
             done += 1
             if progress is not None:
                 progress(done, steps)
@@ -150,13 +148,24 @@ class _Copy:
             contents.identity.store, len(contents.journal), len(aside), self.copied_bytes, newest, newest_bytes
         )
 
-    def _segment(self, number: int, *, newest: bool) -> int:
-        """Copy what is valid of a segment; how many bytes."""
+    def _stub(self, number: int) -> None:
+        path, copy = (one.segment(number, archived=True, suffix=STUB) for one in (self.reader.folder, self.target))
+        try:
+            self.file(path, copy)
+        except FileNotFoundError:
+            raise KeyError(f"{path.name} was deleted meanwhile") from None
+
+    def _segment(self, number: int, *, newest: bool = False, archived: bool = False) -> int:
+        """Copy what is valid of a segment, wherever it is by now, to the copy's journal or archive; how many bytes.
+
+        Raises StoreCorrupt where it is damaged. Bodies that were erased are no damage: their checksums are those of the
+        zeros in their place.
+        """
         with self.reader.open(number) as segment:
             for _ in segment.batches():
                 pass
             segment.check_end(newest=newest)
-            self._bytes(segment, self.target.segment(number))
+            self._bytes(segment, self.target.segment(number, archived=archived))
             return segment.offset
 
     def _bytes(self, segment: SegmentReader, path: Path) -> None:

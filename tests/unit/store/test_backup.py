@@ -201,6 +201,18 @@ def spoiled(how: str, path: Path, disk: FaultyDisk) -> str:
     return rf"^{path}, offset \d+: cannot be read: Input/output error"
 
 
+@pytest.mark.parametrize("how", ["flipped", "lost", "refused"])
+def test_damage_in_the_archive_ends_a_backup_that_takes_it_along(how: str) -> None:
+    disk = FaultyDisk()
+    lively(disk=disk)
+    folder = Folder(DATA, disk)
+    said = spoiled(how, folder.segment(folder.numbers(archived=True)[1], archived=True), disk)
+    with pytest.raises(StoreCorrupt, match=said):
+        back_up(DATA, DATA, archive=True, disk=disk, target_disk=MemoryDisk())
+    report = back_up(DATA, DATA, disk=disk, target_disk=MemoryDisk())
+    assert report.archived == 0, "where it is not taken along, nobody looks there"
+
+
 @pytest.mark.parametrize("how", ["lost", "refused"])
 @pytest.mark.parametrize("name", ["journal", "stub", "users"])
 def test_a_source_that_cannot_be_read_is_named(how: str, name: str) -> None:
@@ -231,6 +243,19 @@ def test_a_target_that_takes_nothing_is_named(step: int) -> None:
     world, target = lively(8), FaultyDisk(errors={step: errno.EIO})
     with pytest.raises(StoreFailed, match=r"^/copy: Input/output error"):
         back_up(DATA, Path("/copy"), archive=True, disk=world.disk, target_disk=target)
+
+
+def test_bodies_that_were_erased_are_no_damage() -> None:
+    world = lively(journal=replace(SMALL, erase_bodies_after_s=1))
+    for _ in range(20):
+        world.now_us += 2_000_000
+        world.chores()
+        world.settle()
+    assert any(info.erased for info in world.opened.journal.segments)
+    copy = MemoryDisk()
+    back_up(DATA, DATA, archive=True, disk=world.disk, target_disk=copy)
+    found = verify(DATA, disk=copy)
+    assert found.problems == () and any(link.erased for link in found.links)
 
 
 def test_a_copy_that_was_not_finished_is_no_data_folder() -> None:
