@@ -54,7 +54,14 @@ from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.tags import delivery_tags
 from acquit.client.transaction_stages import DISCHARGING, FATES, Fate, Stage, TransactionEvent, step
-from acquit.errors import AcquitError, TransactionFailed, TransactionInDoubt, TransactionRolledBack
+from acquit.errors import (
+    AcquitError,
+    LinkDetached,
+    LocalProtocolError,
+    TransactionFailed,
+    TransactionInDoubt,
+    TransactionRolledBack,
+)
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import (
@@ -191,12 +198,13 @@ class ControlLink:
 
     def attach(self) -> None:
         """Attach, for the first time or on another connection. What was asked for on the last one is forgotten."""
-        self._link = self._transactions.session.engine.attach_sender(
-            link_name("transactions"),
-            source=Source(outcomes=OUTCOMES),
-            target=Coordinator((TxnCapability.LOCAL_TRANSACTIONS,)),
-            context=self,
-        )
+        wanted = Coordinator((TxnCapability.LOCAL_TRANSACTIONS,))
+        try:
+            self._link = self._transactions.session.engine.attach_sender(
+                link_name("transactions"), source=Source(outcomes=OUTCOMES), target=wanted, context=self
+            )
+        except LocalProtocolError as exc:  # no handle is left
+            self.on_ended(Failure(LinkDetached, f"{self.what} was detached by us: {exc}"))
 
     def forget(self) -> set[Transaction]:
         """The connection is lost. Returns whose discharge never left."""
@@ -210,7 +218,12 @@ class ControlLink:
 
     def pump(self) -> None:
         """Send what waits, while there is credit."""
-        while self._queue and self._link.sendable and not self._transactions.session.core.interrupted:
+        while (
+            self.failure is None
+            and self._queue
+            and self._link.sendable
+            and not self._transactions.session.core.interrupted
+        ):
             request = self._queue.popleft()
             payload = VALUE_HEAD + encode_composite(request.body)
             self._link.send(next(self._tags), payload, settled=False, context=request)

@@ -62,6 +62,30 @@ def test_links_whose_attach_does_not_fit_the_frames_of_the_next_peer_end_and_the
     assert session.senders == [sender] and session.receivers == []
 
 
+def test_transactions_that_the_next_peer_has_no_handle_for_are_rolled_back_and_the_connection_goes_on() -> None:
+    rig = restoring()
+    session, other = rig.session("transacted"), rig.session()
+    assert session.transactions is not None
+    session.transactions.open()
+    sender = rig.sender(session)
+    beside = rig.sender(other, "beside")
+    rig.cut()
+    rig.restore(handle_max=0)  # there is none for the control link
+    for _ in range(2):  # in each transaction anew
+        sent = rig.send(sender)
+        rig.run()
+        error = sent.error()
+        assert isinstance(error, errors.TransactionRolledBack)
+        assert "no handle is left on this session: the highest is 0" in str(error)
+        rolled_back = session.transactions.end(commit=False)
+        rig.run()
+        assert rolled_back.done
+    sent = rig.send(beside)
+    rig.run()
+    assert sent.outcome == ACCEPTED
+    assert session.failure is sender.failure is None
+
+
 def test_a_message_that_the_next_peer_finds_too_large_fails_alone() -> None:
     rig = restoring()
     sender = rig.sender(rig.session())
