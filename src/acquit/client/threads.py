@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import os
 import sys
 import threading
 import weakref
@@ -24,6 +23,7 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Final, TypeVar
 
+from acquit import forks
 from acquit.client.closing import flush_at_exit
 from acquit.client.driver import Driver
 from acquit.client.receipts import P, Promise, call_when_done
@@ -150,14 +150,8 @@ def _after_fork_in_child() -> None:
     _drivers.clear()
     if loop_of_parent is not None:
         loop_of_parent.forked = True
-    if not drivers:
-        return
-    null = os.open(os.devnull, os.O_RDWR)
+    forks.let_go([descriptor for driver in drivers for descriptor in driver.filenos])
     for driver in drivers:
-        # dup2 and not close: the number stays taken, so that the old socket object, whenever it is collected, closes
-        # nothing that belongs to somebody else.
-        for descriptor in driver.filenos:
-            os.dup2(null, descriptor)
         # Those who wait for a link are threads of the parent, and one may have held their lock in this moment.
         for session in driver.core.sessions:
             for sender in session.senders:
@@ -165,14 +159,13 @@ def _after_fork_in_child() -> None:
             for receiver in session.receivers:
                 receiver.notify = _nobody
         driver.core.abandon(FORKED)
-    os.close(null)
 
 
 def _nobody() -> None:
     pass
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+forks.in_children(_after_fork_in_child)
 
 
 class Gate:

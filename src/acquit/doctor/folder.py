@@ -23,7 +23,7 @@ from acquit.doctor.findings import Diagnosis, ok, problem, size_text, warning
 from acquit.errors import StoreError, StoreMissing
 from acquit.ledger.balance import balance
 from acquit.ledger.fold import Fold
-from acquit.store.disk import OpenMode, PosixDisk
+from acquit.store.disk import NOT_HERE, OpenMode, PosixDisk, read_holder
 from acquit.store.folder import PART
 from acquit.store.reading import FolderReader
 
@@ -38,7 +38,6 @@ INSTANT_MS: Final = 0.005
 """Median below which no device has taken anything."""
 SIDE_FILES: Final = 4 / 3
 """Room of an archive with its side files, for each byte of segments."""
-_HOLDER_BYTES_MAX: Final = 200
 _OTHERS: Final = 0o077
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
@@ -200,8 +199,10 @@ def holder(data: Path) -> Diagnosis:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        name = os.pread(fd, _HOLDER_BYTES_MAX, 0).decode(errors="replace").strip()
-        return ok("broker", f"one is running on this folder: {name or 'another process'}")
+        name, absent = read_holder(fd)
+        if absent:
+            return warning("broker", f"this folder is held by {name}, {NOT_HERE}", f"fuser {data / 'lock'} names it")
+        return ok("broker", f"one is running on this folder: {name}")
     finally:
         os.close(fd)
     return ok("broker", none)

@@ -17,12 +17,14 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import time
 from enum import Enum
 from pathlib import Path
 from typing import Final, Protocol
 
 from acquit.errors import StoreError, StoreFailed, StoreFull, StoreLocked
+from acquit.forks import keep_here
 
 
 class OpenMode(Enum):
@@ -107,7 +109,7 @@ def write_all(file: DiskFile, data: bytes, offset: int) -> None:
 class PosixFile:
     """A file descriptor."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("__weakref__", "_fd")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -134,8 +136,13 @@ class PosixFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def fileno(self) -> int:
+        """Return the descriptor; a negative number once it is closed."""
+        return self._fd
+
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        os.close(fd)
 
 
 # macOS has no fdatasync, and there only F_FULLFSYNC reaches the platter (its O_DSYNC does not).
@@ -162,7 +169,7 @@ class _SyncingFile(PosixFile):
 class PosixDisk:
     """The real one. Files are 0600, folders 0700: messages are nobody else's business."""
 
-    def open(self, path: Path, mode: OpenMode) -> DiskFile:
+    def open(self, path: Path, mode: OpenMode) -> PosixFile:
         self.check_place()
         flags = os.O_CLOEXEC | (os.O_RDONLY if mode is OpenMode.READ else os.O_RDWR | os.O_CREAT)
         if mode is not OpenMode.SYNCED:
@@ -208,8 +215,32 @@ class PosixDisk:
         """Do nothing: no folder is locked."""
 
 
+class _Lock(PosixFile):
+    """Descriptor that is locked by flock. Of the process that opened it alone: children get none of it."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self._process = os.getpid()
+        keep_here(self)
+
+    def take(self) -> None:
+        """Lock it. Raises BlockingIOError where another has done so."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        # A copy that a child has all the same would hold the lock if it were only closed. But the lock is one for all
+        # copies: a child that gave it back would take it from its parent.
+        if os.getpid() == self._process:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+        super().close()
+
+
 class _LockedDisk(PosixDisk):
-    """Disk of whoever locked a folder, by flock: given up by the kernel when the process dies, however it dies.
+    """Disk of whoever locked a folder, by flock: given up by the kernel when the process dies, however it dies, and
+    with it the last copy of the descriptor. Forked children have none (`forks`), nor of any other file opened here.
 
     Locked are the file, which names the process, and the folder itself, for somebody may remove the file.
     """
@@ -222,41 +253,45 @@ class _LockedDisk(PosixDisk):
     def __enter__(self) -> Disk:
         parent = self._path.parent
         with contextlib.ExitStack() as held:
-            folder = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            held.callback(os.close, folder)
+            folder = _Lock(os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            held.callback(folder.close)
+            at = folder.fileno()
             try:
                 self._lock_folder(folder)
-                file = os.open(self._path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
-                held.callback(os.close, file)
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file = _Lock(os.open(self._path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=at))
+                held.callback(file.close)
+                file.take()
             except BlockingIOError:
-                raise StoreLocked(f"{parent} is in use by {self._holder(folder) or 'another process'}") from None
-            self._folder_stat, self._file_stat = os.fstat(folder), os.fstat(file)
+                raise StoreLocked(f"{parent} is in use by {self._holder(at)}") from None
+            self._folder_stat, self._file_stat = os.fstat(at), os.fstat(file.fileno())
             self.check_place()  # somebody may have moved it meanwhile
-            os.ftruncate(file, 0)
-            os.pwrite(file, self._text.encode(), 0)
+            file.truncate(0)
+            file.write(self._text.encode(), 0)
             self._held = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def _lock_folder(self, fd: int) -> None:
+    def open(self, path: Path, mode: OpenMode) -> PosixFile:
+        return keep_here(super().open(path, mode))
+
+    def _lock_folder(self, folder: _Lock) -> None:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder.take()
         except BlockingIOError:
             raise
         except OSError:
             pass  # NFS, among others, locks no folders: there the file alone counts
 
     def _holder(self, folder: int) -> str:
-        """Return what the file says of who has it; nothing where it was removed."""
         try:
             file = os.open(self._path.name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-        except OSError:
-            return ""
+        except OSError:  # it was removed
+            return _SOMEBODY
         try:
-            return os.pread(file, 200, 0).decode(errors="replace").strip()
+            holder, absent = read_holder(file)
+            return holder if not absent else f"{holder}, {NOT_HERE} (fuser {self._path} names it)"
         finally:
             os.close(file)
 
@@ -267,6 +302,29 @@ class _LockedDisk(PosixDisk):
         if _is_there(parent, self._folder_stat):
             raise StoreFailed(f"{self._path} is not the lock of this broker any more: it was removed or replaced")
         raise StoreFailed(f"{parent} is not the folder any more in which this broker began: it was moved or removed")
+
+
+_SOMEBODY: Final = "another process"
+_HOLDER_BYTES_MAX: Final = 200
+_PROCESS: Final = re.compile(r"process (\d{1,9})")
+NOT_HERE: Final = (
+    "which is not running here: it is in another container or on another machine, or has ended, and a process that it "
+    "started holds the lock"
+)
+
+
+def read_holder(fd: int) -> tuple[str, bool]:
+    """Return what the file of a lock says of who has it, and True if no such process is running here."""
+    holder = os.pread(fd, _HOLDER_BYTES_MAX, 0).decode(errors="replace").strip()
+    named = _PROCESS.fullmatch(holder)
+    if named is not None:
+        try:
+            os.kill(int(named[1]), 0)
+        except ProcessLookupError:
+            return holder, True
+        except OSError:
+            pass  # it is there, and somebody else's
+    return holder or _SOMEBODY, False
 
 
 def _is_there(path: Path, known: os.stat_result) -> bool:

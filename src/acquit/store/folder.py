@@ -3,7 +3,7 @@
 ::
 
     DATA/broker.json                       the store's uuid, the format's version, the container-id; written once
-    DATA/lock                              held with flock, as DATA is, by the process that has it open; names its pid
+    DATA/lock                              held with flock, as DATA is, by the process that opened it; names its pid
     DATA/journal/00000000000000000007.seg  segments that recovery reads, and the newest, which is written
     DATA/journal/00000000000000000006.events   the events of a closed segment as one array; derived
     DATA/journal/1.zeros                   prewritten files waiting to become segments (.part: not finished)

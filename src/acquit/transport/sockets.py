@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
+from acquit.forks import keep_here
 from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
 from acquit.transport.pump import Pump, as_stream
 
@@ -341,6 +342,7 @@ class Acceptor:
                 self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
                 self._exhausted()
                 return
+            _keep_here(taken)
             if not self._room(len(self._arriving)) and not self._turn_away():
                 taken.close()
                 continue
@@ -389,6 +391,7 @@ async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.soc
             found.append(bound.dup())
             found[-1].setblocking(False)
             found[-1].listen(backlog)
+            _keep_here(found[-1])
     except OSError as exc:
         for one in found:
             one.close()
@@ -396,6 +399,12 @@ async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.soc
     finally:
         server.close()
     return found
+
+
+def _keep_here(one: socket.socket) -> None:
+    """Keep a socket from forked children. One of a simulated network has no descriptor."""
+    if isinstance(one, socket.socket):
+        keep_here(one)
 
 
 def _reason(exc: OSError | ValueError) -> str:

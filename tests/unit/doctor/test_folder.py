@@ -9,6 +9,7 @@ from acquit.broker.options import BrokerOptions
 from acquit.doctor import folder
 from acquit.doctor.findings import Severity
 from acquit.doctor.folder import SyncTimes
+from acquit.store.disk import PosixDisk
 from acquit.store.options import JournalOptions
 
 OK, WARNING, PROBLEM = Severity
@@ -86,6 +87,10 @@ def test_a_new_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def nobody(pid: int, number: int) -> None:
+    raise ProcessLookupError
+
+
 def test_a_broker_that_runs_is_seen_and_not_disturbed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with acquit.Broker(data) as broker:
@@ -95,6 +100,10 @@ def test_a_broker_that_runs_is_seen_and_not_disturbed(tmp_path: Path) -> None:
         assert "one is running" in running.found and "process" in running.found
         assert "queues: 1, messages: 1" in folder.journal(data).found
     assert "none is running" in folder.holder(data).found
+    with PosixDisk().lock(data / "lock", "process 4711"), pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.kill", nobody)
+        left = folder.holder(data)
+    assert (left.severity, "held by process 4711, which is not running here" in left.found) == (WARNING, True)
     assert folder.used_bytes(data) > 0
 
 

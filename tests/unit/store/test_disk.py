@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -15,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull, StoreLocked
-from acquit.store.disk import OpenMode, PosixDisk, store_error, write_all
+from acquit.store.disk import NOT_HERE, OpenMode, PosixDisk, PosixFile, store_error, write_all
+from tests.support.forking import FORKING, child_that_lives, fork_unnoticed, in_child
 
 
 @pytest.fixture
@@ -147,6 +149,82 @@ def test_a_disk_that_takes_nothing_is_full() -> None:
 
 
 # -- who has a folder --------------------------------------------------------------------------------------------------
+
+
+@FORKING
+def test_a_lock_is_given_back_though_a_forked_child_lives_on(tmp_path: Path, disk: PosixDisk) -> None:
+    """Whether Python has forked it, or a library that tells nobody."""
+    for fork in (os.fork, fork_unnoticed):
+        with contextlib.ExitStack() as children:
+            with disk.lock(tmp_path / "lock", "me"):
+                children.enter_context(child_that_lives(fork))
+            with disk.lock(tmp_path / "lock", "you"):
+                pass
+
+
+@FORKING
+@pytest.mark.parametrize("fork", [os.fork, fork_unnoticed])
+def test_a_forked_child_takes_no_lock_from_its_parent(tmp_path: Path, disk: PosixDisk, fork: Callable[[], int]) -> None:
+    lock = disk.lock(tmp_path / "lock", "me")
+    with lock:
+        in_child(lambda: lock.__exit__(None, None, None), fork)
+        with pytest.raises(StoreLocked, match="in use by me"), disk.lock(tmp_path / "lock", "you"):
+            pass
+
+
+@FORKING
+def test_a_forked_child_has_no_file_that_its_parent_opened_in_a_locked_folder(tmp_path: Path, disk: PosixDisk) -> None:
+    """The room of a segment that is removed would stay taken for as long as it lives."""
+    with disk.lock(tmp_path / "lock", "me") as held:
+        file = held.open(tmp_path / "segment", OpenMode.WRITE)
+        write_all(file, b"of the parent", 0)
+        assert isinstance(file, PosixFile)
+        descriptor = file.fileno()
+
+        def check() -> None:
+            write_all(file, b"of the child!", 0)
+            assert os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev
+
+        in_child(check)
+        assert file.read(100, 0) == b"of the parent"
+        file.close()
+        assert file.fileno() < 0
+
+
+def test_a_program_that_is_started_holds_no_lock(tmp_path: Path, disk: PosixDisk) -> None:
+    """Not even where it inherits all that may be inherited."""
+    code = "import sys; print('here', flush=True); sys.stdin.read()"
+    with contextlib.ExitStack() as programs:
+        with disk.lock(tmp_path / "lock", "me"):
+            program = programs.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False
+                )
+            )
+            assert program.stdout is not None and program.stdout.readline() == b"here\n"
+            held = {os.path.realpath(f"/proc/{program.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{program.pid}/fd")}
+            assert held.isdisjoint({str(tmp_path), str(tmp_path / "lock")})
+        with disk.lock(tmp_path / "lock", "you"):
+            pass
+
+
+def test_who_holds_a_lock_and_is_not_there_is_not_said_to_run(tmp_path: Path, disk: PosixDisk) -> None:
+    """As with a broker that has ended, and left behind a child that holds the lock."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    path = tmp_path / "lock"
+    for holder, said in (
+        (
+            f"process {ended.pid}\n",
+            f"{tmp_path} is in use by process {ended.pid}, {NOT_HERE} (fuser {path} names it)",
+        ),
+        (f"process {os.getpid()}\n", f"{tmp_path} is in use by process {os.getpid()}"),
+        ("process 1\n", f"{tmp_path} is in use by process 1"),
+        ("process 99999999999999999999\n", f"{tmp_path} is in use by process 99999999999999999999"),
+    ):
+        with disk.lock(path, holder), pytest.raises(StoreLocked) as caught, disk.lock(path, "you"):
+            pass
+        assert str(caught.value) == said
 
 
 def test_a_folder_stays_locked_without_its_file(tmp_path: Path, disk: PosixDisk) -> None:
