@@ -4,7 +4,9 @@ Theory of operation. The broker runs as `acquit serve` runs it, on a thread and 
 on a socket: whoever connects, from this process or another, is a client like any other. Two threads meet only here:
 `Broker` hands the server small jobs through its loop and waits for the answer.
 
-A program that forks takes no broker along: the thread stays with the parent. Start one after the fork.
+A program that forks takes no broker along: the thread stays with the parent, and so do folder, lock and sockets
+(`forks`). In the child the parent's broker has an address, and nothing else: to close it there, or to leave its block,
+does nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -53,6 +57,9 @@ class Broker:
 
     Raises ConfigurationError, StoreLocked (another broker has the folder), StoreCorrupt, StoreVersionUnsupported, or
     OSError for an address it cannot listen on. Methods may be called from any thread.
+
+    It is of the process that started it. A forked child may connect to `url`; there `close` and the end of a ``with``
+    block, or of the program, leave the broker and its folder alone.
     """
 
     def __init__(
@@ -71,8 +78,8 @@ class Broker:
         if http_port is not None:
             options = replace(options, http=replace(options.http or Http(), port=http_port))
         self._face: Face | None = None
-        self._temporary = tempfile.TemporaryDirectory(prefix="acquit-") if data is None else None
-        folder = Path(self._temporary.name if self._temporary is not None else os.fspath(data or ""))
+        self._temporary: str | None = None
+        self._process = os.getpid()
         self._host = host
         self._loop = asyncio.new_event_loop()
         self._closing = threading.Lock()
@@ -80,7 +87,10 @@ class Broker:
         self._thread = threading.Thread(target=self._run, name="acquit-broker", daemon=True)
         self._thread.start()
         try:
-            self._server = self._submit(self._start(folder, port, options), START_TIMEOUT_S)
+            if data is None:
+                # No TemporaryDirectory: its finalizer would remove the folder in a forked child, too.
+                data = self._temporary = tempfile.mkdtemp(prefix="acquit-")
+            self._server = self._submit(self._start(Path(data), port, options), START_TIMEOUT_S)
         except BaseException:
             self._end_thread()
             raise
@@ -149,7 +159,10 @@ class Broker:
         self._submit(advance(), START_TIMEOUT_S)
 
     def close(self) -> None:
-        """Stop in order: connections are closed, the last batch is synced, the folder is given up. Twice is once."""
+        """Stop in order: connections are closed, the last batch is synced, the folder is given up. Twice is once. In a
+        forked child: nothing, for the broker is the parent's."""
+        if os.getpid() != self._process:
+            return  # before the lock, which a thread of the parent may have had
         with self._closing:
             if self._closed:
                 return
@@ -200,7 +213,8 @@ class Broker:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self._temporary)
 
 
 def _options(config: object) -> BrokerOptions:

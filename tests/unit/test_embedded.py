@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -14,11 +18,17 @@ import acquit
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.errors import AcquitError, ConfigurationError, NotFound, StoreLocked
 from acquit.store.options import JournalOptions
+from tests.support.forking import FORKING, child_that_lives, in_child
 
 
 def threads() -> Counter[str]:
     """The threads there are, by name: other tests share a broker of their own."""
     return Counter(thread.name for thread in threading.enumerate() if thread.name == "acquit-broker")
+
+
+def temporary_folder(broker: acquit.Broker) -> Path:
+    assert broker._temporary is not None
+    return Path(broker._temporary)
 
 
 def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -34,7 +44,7 @@ def test_a_temporary_folder_goes_with_it() -> None:
     with acquit.Broker() as broker, acquit.connect(broker.url) as connection:
         connection.session().sender("orders").send(b"one", timeout=20)
         assert broker.inspect().queue("orders") is not None
-        folder = Path(broker._temporary.name)  # type: ignore[union-attr]
+        folder = temporary_folder(broker)
         assert folder.is_dir()
     assert not folder.exists()
 
@@ -133,12 +143,93 @@ def test_options_that_say_nothing_of_the_journal_leave_it_small_in_a_temporary_f
     options = BrokerOptions(address=(AddressRule("closed.#", {"create": False}),))
     with acquit.Broker(config=options) as broker, acquit.connect(broker.url) as connection:
         connection.session().sender("orders").send(b"one", timeout=20)
-        assert disk_space(Path(broker._temporary.name)) < 60_000_000  # type: ignore[union-attr]
+        assert disk_space(temporary_folder(broker)) < 60_000_000
 
 
 def test_options_that_say_something_of_the_journal_are_followed() -> None:
     journal = JournalOptions(spare_segments=2)
     assert BrokerOptions(journal=journal).with_small_journal().journal is journal
+
+
+FORK = """
+import atexit, os, sys, acquit
+
+{begin}
+    child = os.fork()
+    if child == 0:
+        with acquit.connect(broker.url) as connection:
+            connection.session().sender("orders").send("of the child")
+        {leave}
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    with acquit.connect(broker.url) as connection:
+        connection.session().sender("orders").send("of the parent")
+    queue = broker.inspect().queue("orders")
+    print(queue.depth)
+print(len(os.listdir({folders!r})))
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "leave"),
+    [
+        ("with acquit.Broker() as broker:", "sys.exit(0)"),
+        ("broker = acquit.Broker()\nif True:", "sys.exit(0)"),
+        ("broker = acquit.Broker()\nif True:", "atexit.unregister(broker.close); sys.exit(0)"),
+        ("with acquit.Broker('data', http_port=0) as broker:", "broker.close(); sys.exit(0)"),
+    ],
+)
+def test_a_forked_child_that_ends_leaves_the_parent_s_broker_alone(tmp_path: Path, begin: str, leave: str) -> None:
+    """Its `atexit`, the end of its block, its finalizers. The parent's broker goes on, and ends as ever."""
+    folders = tmp_path / "temporary"
+    folders.mkdir()
+    program = FORK.format(begin=begin, leave=leave, folders=str(folders))
+    environment = {**os.environ, "TMPDIR": str(folders)}
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    code, depth, left = ended.stdout.splitlines()
+    assert (code, depth) == ("0", "2")
+    assert int(left) == begin.startswith("broker"), "at the end of its block the folder goes"
+    assert list(folders.iterdir()) == []
+
+
+@FORKING
+def test_a_forked_child_does_not_wait_for_who_closes_the_broker() -> None:
+    """A thread of the parent may have the lock in the moment of the fork, and is not there to give it back."""
+    with acquit.Broker() as broker, broker._closing:
+        in_child(broker.close)
+
+
+@FORKING
+def test_a_forked_child_that_lives_on_keeps_neither_folder_nor_port_nor_connections(tmp_path: Path) -> None:
+    broker = acquit.Broker(tmp_path, http_port=0)
+    port, http_port = broker.port, int((broker.http_url or "").rpartition(":")[2])
+    lost = threading.Event()
+    options = acquit.ConnectOptions(reconnect=None)
+    with (
+        socket.create_connection(("127.0.0.1", http_port)) as by_http,
+        acquit.connect(broker.url, options=options, on_event=lambda event: lost.set()) as connection,
+    ):
+        by_http.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert by_http.recv(1)
+        lost.clear()
+        connection.session().sender("orders").send(b"one", timeout=20)
+        with child_that_lives():
+            broker.close()
+            assert lost.wait(20)
+            by_http.settimeout(20)
+            while by_http.recv(65_536):
+                pass
+            with acquit.Broker(tmp_path, port=port, http_port=http_port) as again:
+                queue = again.inspect().queue("orders")
+                assert queue is not None and queue.depth == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,35 +20,13 @@ from acquit.client.threads import Gate, loop_thread, wait
 from acquit.protocol import events as ev
 from acquit.protocol.definitions import Accepted, Rejected
 from acquit.testing import Proxy
+from tests.support.forking import FORKING, in_child
 from tests.support.server import Server, serving
 
 LONG = 30.0
 SOON = 0.01
 
-pytestmark = pytest.mark.filterwarnings(
-    # Python warns of forking with threads about; that it is done safely here is what is tested.
-    "ignore:.*use of fork.*:DeprecationWarning"
-)
-
-
-def in_child(check: Callable[[], None]) -> None:
-    """Run `check` in a forked child and pass on what it raises, as text."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reading)
-            check()
-            os.write(writing, b"fine")
-        except BaseException:
-            os.write(writing, traceback.format_exc().encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode()
-    os.waitpid(child, 0)
-    assert said == "fine"
+pytestmark = FORKING
 
 
 def test_there_is_one_loop_thread_and_it_is_a_daemon() -> None:
