@@ -59,7 +59,7 @@ class Broker:
     OSError for an address it cannot listen on. Methods may be called from any thread.
 
     It is of the process that started it. A forked child may connect to `url`; there `close` and the end of a ``with``
-    block, or of the program, leave the broker and its folder alone.
+    block, or of the program, leave the broker and its folder alone, and other methods raise AcquitError.
     """
 
     def __init__(
@@ -204,6 +204,9 @@ class Broker:
             raise AcquitError("this broker is closed")
 
     def _submit(self, work: Coroutine[object, object, T], timeout_s: float | None) -> T:
+        if os.getpid() != self._process:
+            work.close()
+            raise AcquitError(f"this broker runs in the process that started it, {self._process}: connect to its url")
         if not self._thread.is_alive():
             work.close()
             raise AcquitError("this broker is closed")

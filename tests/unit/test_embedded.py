@@ -201,6 +201,23 @@ def test_a_forked_child_that_ends_leaves_the_parent_s_broker_alone(tmp_path: Pat
 
 
 @FORKING
+def test_a_forked_child_has_an_address_of_the_parent_s_broker_and_nothing_else() -> None:
+    with acquit.Broker() as broker:
+
+        def check() -> None:
+            with acquit.connect(broker.url) as connection:
+                connection.session().sender("orders").send(b"one", timeout=20)
+            for use in (broker.inspect, lambda: broker.advance(1)):
+                with pytest.raises(AcquitError, match=f"runs in the process that started it, {parent}: connect to its"):
+                    use()
+
+        parent = os.getpid()
+        in_child(check)
+        queue = broker.inspect().queue("orders")
+        assert queue is not None and queue.depth == 1
+
+
+@FORKING
 def test_a_forked_child_does_not_wait_for_who_closes_the_broker() -> None:
     """A thread of the parent may have the lock in the moment of the fork, and is not there to give it back."""
     with acquit.Broker() as broker, broker._closing:
