@@ -15,7 +15,8 @@ only when we need no answer about it any more.
 
 `MemoryStore` is for lost connections alone. `FileStore` and `SqliteStore` outlive the process. `SqlStore` lies in the
 user's own database: `remember` writes an outcome in the transaction that the work itself is done in, so that both are
-one commit. Stores other than in memory write on a thread of their own, many changes with one sync.
+one commit. Stores other than in memory write on a thread of their own, many changes with one sync. Such a thread does
+not survive a fork, and neither does a store that has one: a child opens its own.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from acquit.client.entries import (
 from acquit.client.inbox import Cursor, DatabaseConnection, bind_statements
 from acquit.client.received import MessageCore
 from acquit.errors import ConfigurationError
+from acquit.forks import keep_here
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, Outcome
 
@@ -115,15 +117,30 @@ class _Writing(_Forgetting):
         self._lock = threading.Lock()
         self._closed = False
         self._failure: BaseException | None = None
+        self._process: int | None = None
+        """The process that it belongs to: where its thread is, or its file. None where it has neither yet."""
+
+    @property
+    def _forked(self) -> bool:
+        """True in a forked child of the process that it belongs to: nothing is written there."""
+        return self._process not in (None, os.getpid())
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise ConfigurationError(
+                "this store of deliveries was opened before the process was forked: open one in the child"
+            )
 
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
         """Change entries, in order; `done` is called on the store's thread."""
+        self._check_process()
         with self._lock:
             if self._closed:
                 raise ConfigurationError(
                     "the store of deliveries is closed: close its links, or their connection, before it"
                 )
             if self._thread is None:
+                self._process = os.getpid()
                 self._thread = threading.Thread(target=self._run, name="acquit-deliveries", daemon=True)
                 self._thread.start()
             self._changes.put((entries, done))
@@ -131,6 +148,7 @@ class _Writing(_Forgetting):
     def _catch_up(self) -> None:
         """Wait until what was handed in before is safe, so that a link that is made anew knows all of it. Raises what
         the store failed of."""
+        self._check_process()
         over = threading.Event()
         with self._lock:
             if self._closed or self._thread is None:
@@ -141,7 +159,10 @@ class _Writing(_Forgetting):
             raise self._failure
 
     def close(self) -> None:
-        """Write what was handed in, and end. Close the links first."""
+        """Write what was handed in, and end. Close the links first. In a forked child of the process that the store
+        belongs to: nothing."""
+        if self._forked:
+            return  # before the lock, which a thread of the parent may have had
         with self._lock:
             if self._closed:
                 return
@@ -203,12 +224,14 @@ class FileStore(_Writing):
     """Remembers deliveries in one file, which is synced before anything is told to the broker.
 
     The file is made if it is missing. Two processes cannot have it open: the second raises ConfigurationError, as does
-    a file that is something else. A record that a crash has torn is cut off; nothing was told that it says.
+    a file that is something else. A record that a crash has torn is cut off; nothing was told that it says. A forked
+    child has none of it, and keeps nothing locked: there `write` and `load` raise ConfigurationError.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
         self._path = Path(path)
+        self._process = os.getpid()
         self._links: dict[str, LinkEntries] = {}
         self._file = self._open()
         self._written = self._compact_at = 0
@@ -222,7 +245,7 @@ class FileStore(_Writing):
 
     def _open(self) -> BinaryIO:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(self._path, "a+b")  # noqa: SIM115 -- it lives as long as the store
+        file = keep_here(open(self._path, "a+b"))  # noqa: SIM115 -- it lives as long as the store
         try:
             _lock_file(file, self._path)
             file.seek(0)
@@ -251,7 +274,7 @@ class FileStore(_Writing):
     def _compact(self) -> None:
         """Write the file anew, with what is not forgotten."""
         fresh = self._path.with_name(self._path.name + ".new")
-        file = open(fresh, "w+b")  # noqa: SIM115 -- it takes the place of the one before
+        file = keep_here(open(fresh, "w+b"))  # noqa: SIM115 -- it takes the place of the one before
         _lock_file(file, fresh)
         file.write(_HEADER)
         for link, entries in self._links.items():
@@ -266,6 +289,7 @@ class FileStore(_Writing):
         self._compact_at = max(_COMPACT_BYTES_MIN, 4 * self._written)
 
     def _end(self) -> None:
+        _unlock_file(self._file)
         self._file.close()
 
 
@@ -434,6 +458,14 @@ def _lock_file(file: BinaryIO, path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
         raise ConfigurationError(f"{path} is in use by another store of deliveries") from exc
+
+
+def _unlock_file(file: BinaryIO) -> None:
+    """Give the lock back, which a copy of the descriptor would keep, if a child has one all the same."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _sync_folder(folder: Path) -> None:

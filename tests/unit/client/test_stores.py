@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from acquit import (
 )
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.definitions import Accepted, Error, Rejected
+from tests.support.forking import FORKING, child_that_lives, fork_unnoticed, in_child
 
 REJECTED = Rejected(Error("app:no", "not this one"))
 
@@ -161,6 +163,54 @@ def test_a_database_that_is_there_keeps_its_journal_mode(tmp_path: Path, there: 
 def test_a_file_has_one_user(tmp_path: Path) -> None:
     with FileStore(tmp_path / "links"), pytest.raises(ConfigurationError, match="in use"):
         FileStore(tmp_path / "links")
+
+
+@FORKING
+@pytest.mark.parametrize("fork", [os.fork, fork_unnoticed])
+def test_a_file_is_given_back_though_a_forked_child_lives_on(tmp_path: Path, fork: Callable[[], int]) -> None:
+    with contextlib.ExitStack() as children:
+        with FileStore(tmp_path / "links") as store:
+            write(store, outcome(b"1", Accepted()))
+            children.enter_context(child_that_lives(fork))
+            with pytest.raises(ConfigurationError, match="in use"):
+                FileStore(tmp_path / "links")
+        with FileStore(tmp_path / "links") as again:
+            assert again.load("in").outcomes == {b"1": Accepted()}
+
+
+@FORKING
+@pytest.mark.parametrize("make", DURABLE)
+def test_a_store_is_not_its_forked_child_s(make: Make, tmp_path: Path) -> None:
+    """Its thread is not there: nothing is waited for in vain, and nothing of the parent's is changed."""
+    store = make(tmp_path)
+    write(store, outcome(b"1", Accepted()))
+
+    def check() -> None:
+        for use in (lambda: store.load("in"), lambda: store.write([outcome(b"2", Accepted())])):
+            with pytest.raises(ConfigurationError, match="before the process was forked: open one in the child"):
+                use()
+        close(store)
+
+    in_child(check)
+    with getattr(store, "_lock"):  # noqa: B009 -- as a thread of the parent has it in the moment of the fork
+        in_child(lambda: close(store))
+    write(store, outcome(b"3", Accepted()))
+    close(store)
+    again = make(tmp_path)
+    assert set(again.load("in").outcomes) == {b"1", b"3"}
+    close(again)
+
+
+@FORKING
+def test_a_database_that_nobody_has_used_yet_is_the_forked_child_s_as_well(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "links.db") as store:
+
+        def check() -> None:
+            write(store, outcome(b"1", Accepted()))
+            store.close()
+
+        in_child(check)
+        assert set(store.load("in").outcomes) == {b"1"}
 
 
 def test_another_file_is_left_alone(tmp_path: Path) -> None:
