@@ -369,7 +369,11 @@ class StoreUnbalanced(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room is left for this record now. Nothing was lost; service resumes when there is room."""
+    """No room is left for this record now. Nothing was lost; service resumes when there is room.
+
+    `limit` says what there is not enough of, which may be something else that a file takes: descriptors, or memory."""
+
+    limit: str = "the disk is full"
 
 
 class StoreFailed(StoreError):

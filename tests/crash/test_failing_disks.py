@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -285,6 +286,38 @@ def test_a_full_disk_refuses_postings_and_serves_consumers(tmp_path: Path) -> No
         assert work.accepted - work.taken <= left
         assert not left & work.taken
         assert_ledger_holds(disk.seen / "data")
+
+
+@pytest.mark.promise("durable")
+def test_a_moment_without_descriptors_ends_nothing(tmp_path: Path) -> None:
+    """The process may open nothing more, across several segments; then it may again: it goes on, and has all."""
+    work = Work()
+    served = Served(tmp_path, SMALL)
+    with served, acquit.connect(served.url) as connection:
+        session = connection.session("individual")
+        sender, receiver = session.sender("work"), session.receiver("work", prefetch=10)
+        for _ in range(2):
+            for _ in range(50):
+                assert work.post(sender, 20)
+            limits = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+            assert not all(work.post(sender, 1) for _ in range(1_000)), "it never wanted a descriptor"
+            assert served.lines("the process has no file descriptor left")
+            resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, limits)
+            deadline = time.monotonic() + 30
+            while not work.post(sender, 5):
+                assert time.monotonic() < deadline, "it does not go on when there are descriptors"
+            work.take(receiver, 20)
+        assert served.lines("files can be opened again")
+    assert_ledger_holds(served.data)
+    with (
+        acquit.Broker(served.data) as broker,
+        acquit.connect(broker.url) as connection,
+        connection.session() as session,
+    ):
+        left = {str(message.message_id) for message in take_all(session.receiver("work"))}
+    assert work.accepted - work.taken <= left
+    assert not left & work.taken
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EDQUOT"])

@@ -174,6 +174,16 @@ def read_error(world: World) -> None:
     world.disk.read_errors = 1
 
 
+def no_descriptors(world: World) -> None:
+    """No file is opened, for a while: the process, or the system, has no descriptor left."""
+    world.disk.unopened = world.fault_rng.choice((errno.EMFILE, errno.ENFILE))
+    world.scheduler.later(world.fault_rng.random() * 2, _give_descriptors, world)
+
+
+def _give_descriptors(world: World) -> None:
+    world.disk.unopened = None
+
+
 def dead_disk(world: World) -> None:
     """EIO for everything, until somebody changes the cable."""
     world.disk.failing = errno.EIO
@@ -319,6 +329,7 @@ FAULTS: Final = {
         Fault(sync_error, 1, "disk"),
         Fault(read_error, 1, "disk"),
         Fault(dead_disk, 1, "disk"),
+        Fault(no_descriptors, 1, "disk"),
         Fault(cut, 6, "network"),
         Fault(cut_in_a_transaction, 6, "network", "somebody has posted in a transaction"),
         Fault(cut_in_a_commit, 5, "network", "a commit is under way"),

@@ -15,8 +15,9 @@ that could not be written sooner anyway, and more comes together meanwhile.
 
 Slow housekeeping (prewriting segments, archiving) runs on a thread of its own, so that it never delays a sync.
 
-A full disk stops the batch where it is: it is tried again every `RETRY_S`, and answered when there is room. An I/O
-error ends the broker: `failed` is called once, and nothing later is ever synced.
+A full disk stops the batch where it is: it is tried again every `RETRY_S`, and answered when there is room. So does a
+system that has no file descriptor left. An I/O error ends the broker: `failed` is called once, and nothing later is
+ever synced.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from acquit.broker.durations import Durations
@@ -93,8 +95,8 @@ class Committer:
         self._chores_at_s = 0.0
         """Time, by the loop, when to look for a chore again. What is synced may bring one at once."""
         self._idle: asyncio.Future[None] | None = None
-        self._no_room = False
-        """The disk had no room the last time that it was tried."""
+        self._no_room = ""
+        """The limit that the batch has met (`StoreFull.limit`), the last time that it was tried."""
         self._failure: StoreError | None = None
         self._pauses_left = 0
         self._written_at = 0.0
@@ -119,7 +121,7 @@ class Committer:
             batch = self._batches.take_batch() if self._batches.pending else None
             if batch is not None:
                 self._in_flight = batch
-                self._no_room = False
+                self._no_room = ""
                 self._written_at = self._loop.time()
                 self._pauses_left = PAUSES_MAX
                 self._write(batch)
@@ -147,14 +149,14 @@ class Committer:
                 self._idle = self._loop.create_future()
             self.kick()
             if self._idle.done():  # there is something, and not even a batch could be made of it
-                self._no_room = True
+                self._no_room = StoreFull.limit
                 await asyncio.sleep(RETRY_S)
             else:
                 await asyncio.wait([self._idle], timeout=RETRY_S)
             if not self._no_room:
                 give_up_at = self._loop.time() + patience_s
             elif self._loop.time() >= give_up_at:
-                raise StoreFull("the disk is full: what was recorded last is not written")
+                raise StoreFull(f"{self._no_room}: what was recorded last is not written")
         if self._failure is not None:
             raise self._failure
 
@@ -196,15 +198,16 @@ class Committer:
         self._chores_at_s = 0.0
         self.syncs.add(self._loop.time() - self._written_at)
         if self._no_room:
-            logger.warning("there is room on the disk again: the %d bytes that waited are written", batch.size_bytes)
-        self._no_room = False
+            over = "there is room on the disk" if self._no_room == StoreFull.limit else "files can be opened"
+            logger.warning("%s again: the %d bytes that waited are written", over, batch.size_bytes)
+        self._no_room = ""
         self._synced(self._journal.complete(batch))
         self.kick()
 
     def _wait_for_room(self, batch: Batch, exc: StoreFull) -> None:
-        if not self._no_room:
-            logger.warning("the disk is full: %d bytes wait for room", batch.size_bytes, extra={"reason": str(exc)})
-        self._no_room = True
+        if self._no_room != exc.limit:
+            logger.warning("%s: %d bytes wait to be written", exc.limit, batch.size_bytes, extra={"reason": str(exc)})
+        self._no_room = exc.limit
         self._retry = self._loop.call_later(RETRY_S, self._write, batch)
 
     def fail(self, error: StoreError) -> None:
@@ -220,7 +223,8 @@ class Committer:
     def _run_chore(self, chore: Chore) -> None:
         """Run a chore on the chore thread, and tell the loop what came of it."""
         try:
-            chore.run()
+            with suppress(StoreFull):  # no file could be opened: left undone, as what a full disk is for
+                chore.run()
         except StoreError as exc:
             self._chore_thread.tell(self.fail, exc)
         except Exception as exc:

@@ -40,7 +40,7 @@ from acquit.broker.admin.operations import Operation, Result, perform
 from acquit.broker.admin.reload import Change, differences, effective, load
 from acquit.broker.admin.requests import ManagementRequest
 from acquit.broker.clock import Clock, compare_with_journal
-from acquit.broker.committer import Committer
+from acquit.broker.committer import RETRY_S, Committer
 from acquit.broker.core import Core
 from acquit.broker.durations import Durations
 from acquit.broker.histories import Histories
@@ -719,10 +719,22 @@ class Server:
         """Read bodies from the journal, on the reader thread."""
         try:
             payloads = self._opened.journal.read_payloads(reads.positions, reads.size_hints)
+        except StoreFull as error:
+            self._reader.tell(self._read_later, error, partial(self._run_reads, reads))
         except StoreError as error:
             self._reader.tell(self._committer.fail, error)
         else:
             self._reader.tell(self._loaded, reads, payloads)
+
+    def _read_later(self, error: StoreFull, job: Callable[[], None]) -> None:
+        """Read once more after a while: no file could be opened."""
+
+        def again() -> None:
+            if not self._stopping:
+                self._reader.submit(job)
+
+        logger.warning("%s: what is to be read waits", error.limit, extra={"reason": str(error)})
+        self._loop.call_later(RETRY_S, again)
 
     def _loaded(self, reads: Reads, payloads: list[bytes | None]) -> None:
         self._core.loaded(reads, payloads)
@@ -742,6 +754,8 @@ class Server:
         """Run a read of the checkpoint, on the reader thread."""
         try:
             read.run()
+        except StoreFull as error:
+            self._reader.tell(self._read_later, error, partial(self._run_checkpoint_read, read))
         except StoreError as error:
             self._reader.tell(self._committer.fail, error)
         else:

@@ -131,13 +131,13 @@ class BodyRead:
         self.summary: bytes | None = None
 
     def run(self) -> None:
-        """Read them, on any thread; blocks. Raises StoreCorrupt or StoreFailed: the journal cannot be trusted then."""
+        """Read them, on any thread; blocks. Raises StoreCorrupt or StoreFailed: the journal cannot be trusted then; or
+        StoreFull, where a file cannot be opened now: it is to be run again."""
         records: dict[Position, Record] = {}
-        for sequence, position, hint in self._wanted:
-            record = records.get(position)  # copies of one posting share it
-            if record is None:
-                record = records[position] = self._journal.read(position, hint)
-            self.records.append((sequence, record))
+        for _, position, hint in self._wanted:
+            if position not in records:  # copies of one posting share it
+                records[position] = self._journal.read(position, hint)
+        self.records = [(sequence, records[position]) for sequence, position, _ in self._wanted]
         if self._seal_of:
             self.summary = self._journal.read_seal(self._seal_of)
 

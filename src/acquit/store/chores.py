@@ -17,7 +17,7 @@ from uuid import UUID
 
 from acquit.errors import StoreCorrupt, StoreError, StoreFull
 from acquit.store.archive import ArchiveReader
-from acquit.store.disk import OpenMode, store_error, write_all
+from acquit.store.disk import NotOpened, OpenMode, store_error, write_all
 from acquit.store.folder import EVENTS, PART, SEGMENT, STUB, Folder
 from acquit.store.interface import EVENT_BYTES, Erasing, SegmentInfo
 from acquit.store.record import RecordMalformed, erase_payloads, split_events
@@ -271,7 +271,10 @@ class Delete:
         disk = folder.disk
         with _room_permitting(folder.archive), self._archive.sparing(number):
             # On a full disk there is no stub: number, hash and totals are in the record of the deletion.
-            self._leave_stub(folder.segment(number, archived=True, suffix=STUB))
+            try:
+                self._leave_stub(folder.segment(number, archived=True, suffix=STUB))
+            except (NotOpened, StoreFull):
+                return  # there will be a descriptor
         with _room_permitting(folder.archive):
             for suffix in (EVENTS, SEGMENT + PART, SEGMENT):
                 disk.remove(folder.segment(number, archived=True, suffix=suffix))
@@ -283,8 +286,9 @@ class Delete:
 
     def _leave_stub(self, stub: Path) -> None:
         disk = self._folder.disk
-        if stub.name in disk.names(stub.parent):
-            return
+        names = disk.names(stub.parent)
+        if stub.name in names or stub.with_suffix(SEGMENT).name not in names:
+            return  # an earlier try has left it, or left none and removed the segment
         ends = self._archive.ends(self._info)
         part = stub.with_suffix(STUB + PART)
         try:

@@ -8,7 +8,8 @@ writes) a file's bytes survive power loss; after `sync_folder` so do the names i
 was not synced may be lost in any part and in any order; it does not damage bytes in other sectors. Segments are
 written at multiples of `alignment_bytes` (4096 unless told), so that no sector ever holds bytes of two batches.
 
-Errors are plain OSError here; the callers turn them into StoreFull and StoreFailed by `store_error`.
+Errors are plain OSError here; the callers turn them into StoreFull and StoreFailed by `store_error`. One is told from
+the others: NotOpened, where the system could not lend what it takes to open anything. Nothing was done then.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import fcntl
 import os
 import re
 import time
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Final, Protocol
@@ -57,7 +59,10 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """A file system."""
 
-    def open(self, path: Path, mode: OpenMode) -> DiskFile: ...
+    def open(self, path: Path, mode: OpenMode) -> DiskFile:
+        """Raises NotOpened, as `names` and `sync_folder` do."""
+        ...
+
     def names(self, folder: Path) -> list[str]:
         """The names in a folder, sorted; none where it does not exist."""
         ...
@@ -88,12 +93,39 @@ class Disk(Protocol):
 
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+NOT_LENT: Final = {
+    errno.EMFILE: "the process has no file descriptor left",
+    errno.ENFILE: "the system has no file descriptor left",
+    errno.ENOMEM: "the system has no memory left",
+}
+"""Errors that say nothing of the file, with what there is not enough of."""
+
+
+class NotOpened(OSError):
+    """Error of an open for which the system had no descriptor or memory: nothing was done, the next may succeed. The
+    same number from a write or a sync tells nothing of the kind."""
+
+
+@contextlib.contextmanager
+def opening() -> Iterator[None]:
+    """Tell NotOpened from other errors, where nothing but an open is done."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NOT_LENT:
+            raise NotOpened(error.errno, error.strerror, error.filename) from error
+        raise
 
 
 def store_error(error: OSError, what: str) -> StoreError:
-    """The store's own error for one of the operating system's: StoreFull where there is no room, else StoreFailed."""
-    kind = StoreFull if error.errno in _NO_ROOM else StoreFailed
-    return kind(f"{what}: {error.strerror or error}")
+    """The store's own error for one of the operating system's: StoreFull where there is no room, or nothing to open a
+    file with, else StoreFailed."""
+    text = f"{what}: {error.strerror or error}"
+    if isinstance(error, NotOpened):
+        found = StoreFull(text)
+        found.limit = NOT_LENT[error.errno or 0]
+        return found
+    return StoreFull(text) if error.errno in _NO_ROOM else StoreFailed(text)
 
 
 def write_all(file: DiskFile, data: bytes, offset: int) -> None:
@@ -172,14 +204,15 @@ class PosixDisk:
     def open(self, path: Path, mode: OpenMode) -> PosixFile:
         self.check_place()
         flags = os.O_CLOEXEC | (os.O_RDONLY if mode is OpenMode.READ else os.O_RDWR | os.O_CREAT)
-        if mode is not OpenMode.SYNCED:
-            return PosixFile(os.open(path, flags, 0o600))
-        kind = PosixFile if _SYNCED_FLAG else _SyncingFile
-        return kind(os.open(path, flags | _SYNCED_FLAG, 0o600))
+        synced = mode is OpenMode.SYNCED
+        with opening():
+            fd = os.open(path, flags | _SYNCED_FLAG if synced else flags, 0o600)
+        return _SyncingFile(fd) if synced and not _SYNCED_FLAG else PosixFile(fd)
 
     def names(self, folder: Path) -> list[str]:
         try:
-            return sorted(os.listdir(folder))
+            with opening():
+                return sorted(os.listdir(folder))
         except FileNotFoundError:
             return []
 
@@ -199,7 +232,8 @@ class PosixDisk:
 
     def sync_folder(self, folder: Path) -> None:
         self.check_place()
-        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        with opening():
+            fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:

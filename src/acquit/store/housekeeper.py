@@ -152,7 +152,7 @@ class Housekeeper:
         retry_at_s = now_s + self._options.retry_ms / 1000
         match chore:
             case Prewrite():
-                if self._reserve.disk_full:
+                if self._reserve.missing:
                     self._prewrite_at_s = retry_at_s
             case FinishEvents(complete=False, sealed=sealed):
                 self._finished.append(Sealed(sealed.number, sealed.sha256, -1))
@@ -161,6 +161,8 @@ class Housekeeper:
                 self._catalog.archived(number)
             case Archive(number=number):
                 self._leaving.appendleft((number, Position(-1)))
+                self._retry_at_s = retry_at_s
+            case ReadDeletion(deleted=None):
                 self._retry_at_s = retry_at_s
             case Delete(complete=True, number=number):
                 self._catalog.deleted(number)

@@ -306,7 +306,8 @@ class Journal(Protocol):
         `size_hint` is the caller's guess of the record's size in bytes, to make it one read. Raises KeyError when the
         position was never written, is not yet synced, or its segment was deleted by retention or its bodies erased;
         StoreCorrupt when the
-        bytes there are not a whole record; StoreFailed on an I/O error.
+        bytes there are not a whole record; StoreFailed on an I/O error; StoreFull where the system has nothing left to
+        open the file with, now.
         """
         ...
 

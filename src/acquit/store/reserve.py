@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from acquit.store.disk import OpenMode, write_all
+from acquit.store.disk import NotOpened, OpenMode, write_all
 from acquit.store.folder import PART, ZEROS, Folder
 
 STEP_BYTES: Final = 1 << 20
@@ -53,6 +53,8 @@ class Reserve:
         """Smallest first. Under the lock."""
         self.disk_full = False
         """The last attempt to get room failed. Read by the loop."""
+        self.missing = False
+        """The last attempt to make a file failed, for want of room or of what opening one takes. Read by the loop."""
 
     @property
     def sizes(self) -> list[int]:
@@ -126,10 +128,12 @@ class Reserve:
                 file.close()
             folder.disk.rename(part, path)
             folder.disk.sync_folder(folder.journal)
-        except OSError:
-            self.disk_full = True
-            with contextlib.suppress(OSError):
-                folder.disk.remove(part)
+        except OSError as error:
+            self.missing = True
+            self.disk_full = self.disk_full or not isinstance(error, NotOpened)
+            for left in (part, path):
+                with contextlib.suppress(OSError):
+                    folder.disk.remove(left)
             raise
-        self.disk_full = False
+        self.disk_full = self.missing = False
         return path

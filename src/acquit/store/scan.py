@@ -15,7 +15,6 @@ place where none of these stands: `stop` says where and why. What that means dep
 
 from __future__ import annotations
 
-import errno
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from acquit.errors import StoreCorrupt, StoreError
-from acquit.store.disk import Disk, DiskFile, OpenMode, store_error
+from acquit.store.disk import NOT_LENT, Disk, DiskFile, OpenMode, store_error
 from acquit.store.interface import Position
 from acquit.store.record import BATCH_HEAD_BYTES, BatchHead, batch_is_whole, decode_batch_head
 from acquit.store.segment import (
@@ -37,8 +36,6 @@ from acquit.store.segment import (
 
 _WINDOW_BYTES: Final = 1 << 20
 _SECTOR_BYTES: Final = 4096
-_OF_THE_PROCESS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors that say nothing of the file: the process, or the machine, has no room for another."""
 
 
 def unreadable(error: OSError, path: str, offset: int = 0) -> StoreError:
@@ -46,7 +43,7 @@ def unreadable(error: OSError, path: str, offset: int = 0) -> StoreError:
 
     Who cannot do without it (the broker in `journal/`) takes it for a disk that fails: `store_error`.
     """
-    if error.errno in _OF_THE_PROCESS:
+    if error.errno in NOT_LENT:
         return store_error(error, path)
     return StoreCorrupt(f"cannot be read: {error.strerror or error}", path=path, offset=offset)
 

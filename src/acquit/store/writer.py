@@ -16,9 +16,10 @@ number: it is renamed over the vacant one, so that a crash leaves the one or the
 that is killed as it starts, again and again, thus leaves one segment and not one for each start. Nobody but its
 number remembers the vacant one: no header names it, and no head of the journal is taken of it.
 
-A full disk may stop any step (StoreFull). Each step that was done is remembered, so that calling again goes on where
-it stopped; a batch that was written in part is written again from its first byte. After an I/O error nothing is tried
-again: what the kernel dropped from its cache cannot be asked for a second time.
+A full disk may stop any step (StoreFull), and so may a system that has no descriptor left for a file or folder. Each
+step that was done is remembered, so that calling again goes on where it stopped; a batch that was written in part is
+written again from its first byte. After an I/O error nothing is tried again: what the kernel dropped from its cache
+cannot be asked for a second time.
 
 After a batch was announced it is *digested*: added to the segment's SHA-256, its events counted by the ledger's
 `Digest` and written to the side file. All of that costs nobody's waiting but the next batch's.
@@ -38,7 +39,7 @@ from uuid import UUID
 
 from acquit.errors import StoreError, StoreFailed, StoreFull
 from acquit.store.catalog import Catalog
-from acquit.store.disk import DiskFile, OpenMode, store_error, write_all
+from acquit.store.disk import DiskFile, NotOpened, OpenMode, store_error, write_all
 from acquit.store.folder import EVENTS, PART, Folder
 from acquit.store.interface import EVENT_BYTES, Digest, Position, SegmentInfo
 from acquit.store.options import JournalOptions
@@ -185,6 +186,8 @@ class SegmentWriter:
         self._sha256 = hashlib.sha256()
         self._offset = 0
         self._capacity = 0
+        self._taken: Path | None = None
+        """The prewritten file of the next segment, until it is open."""
         self._next: tuple[Path, DiskFile, SegmentHeader] | None = None
         self._events: DiskFile | None = None
         self._events_count = 0
@@ -329,7 +332,7 @@ class SegmentWriter:
         except OSError as error:
             ours = store_error(error, str(self._folder.journal))
             if isinstance(ours, StoreFull):
-                self._reserve.disk_full = True
+                self._reserve.disk_full = self._reserve.disk_full or not isinstance(error, NotOpened)
             elif isinstance(ours, StoreFailed):
                 self.failure = ours
             raise ours from error
@@ -396,9 +399,12 @@ class SegmentWriter:
 
     def _prepare(self, header: SegmentHeader, needed_bytes: int = 0) -> tuple[Path, DiskFile, SegmentHeader]:
         """Take a prewritten file for it; remembered until it is open."""
-        size_bytes = self._options.prewritten_bytes(self._catalog.end)
-        path = self._reserve.take(needed_bytes) or self._reserve.make(size_bytes)
+        if self._taken is None:
+            size_bytes = self._options.prewritten_bytes(self._catalog.end)
+            self._taken = self._reserve.take(needed_bytes) or self._reserve.make(size_bytes)
+        path = self._taken
         self._next = (path, self._folder.disk.open(path, OpenMode.SYNCED), header)
+        self._taken = None
         return self._next
 
     def _open_next(self, needed_bytes: int = 0) -> None:

@@ -223,6 +223,27 @@ def test_a_full_disk_is_tried_again_with_the_same_batch(
     assert again.startswith("there is room on the disk again")
 
 
+def test_it_says_what_else_there_is_not_enough_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.append()
+        error = StoreFull("no descriptor")
+        error.limit = "no descriptor is left"
+        for outcome in (error, error, StoreFull("no room"), None):
+            stage.journal.batches[0].let(outcome)
+        await stage.news()
+        await stage.committer.stop()
+
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    asyncio.run(scenario())
+    first, second, again = (record.message for record in caplog.records)
+    assert first.startswith("no descriptor is left: ")
+    assert second.startswith("the disk is full: ")
+    assert again.startswith("there is room")
+
+
 @pytest.mark.parametrize("batch", ["is written in vain", "cannot be made"])
 def test_a_full_disk_keeps_nobody_from_stopping(monkeypatch: pytest.MonkeyPatch, batch: str) -> None:
     async def scenario() -> None:
@@ -274,6 +295,24 @@ def test_housekeeping_has_a_thread_of_its_own() -> None:
         assert all(chore.thread.startswith("acquit-chores") for chore in chores)
         stage.journal.batches[0].let()
         await stage.committer.drain()
+        await stage.committer.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_chore_that_could_open_no_file_is_left_undone() -> None:
+    class Starved(FakeChore):
+        def run(self) -> None:
+            raise StoreFull("Too many open files")
+
+    async def scenario() -> None:
+        stage = Stage()
+        chore = Starved()
+        stage.journal.chores = [chore]
+        stage.committer.kick()
+        async with asyncio.timeout(20):
+            await stage.journal.all_done.wait()
+        assert (stage.journal.done, stage.failures) == ([chore], [])
         await stage.committer.stop()
 
     asyncio.run(scenario())

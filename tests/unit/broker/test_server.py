@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from acquit.ledger.verify import verify
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import SASL_HEADER
 from acquit.store.interface import Chore, Position
+from acquit.store.journal import SegmentedJournal
 from acquit.store.options import JournalOptions
 from acquit.store.reading import FolderReader
 from acquit.transport.pump import Pump
@@ -658,3 +659,48 @@ def test_operations_and_their_refusals_are_lines_of_the_log(caplog: pytest.LogCa
         ("WARNING", "PURGE acquit:queue", "none"),
     ]
     assert found[1]["result"].startswith("refused: 404") and found[1]["peer"].startswith("127.0.0.1:")
+
+
+def test_what_cannot_be_opened_to_be_read_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bodies for a consumer, and those that a segment leaves behind."""
+    failing = iter([True, True, False, True])
+    read_payloads = SegmentedJournal.read_payloads
+
+    def starved(journal: SegmentedJournal, positions: Sequence[Position], hints: Sequence[int]) -> list[bytes | None]:
+        if next(failing, False):
+            raise StoreFull("Too many open files")
+        return read_payloads(journal, positions, hints)
+
+    class Read(BodyRead):
+        def __init__(self) -> None:
+            self.times = 0
+
+        def run(self) -> None:
+            self.times += 1
+            if self.times < 3:
+                raise StoreFull("Too many open files")
+
+    async def run() -> None:
+        server = Server(tmp_path, BrokerOptions(), port=0)
+        await server.start()
+        read, completed = Read(), asyncio.Event()
+        monkeypatch.setattr(server, "_complete_checkpoint_read", lambda _: completed.set())
+        server._run_checkpoint_read(read)
+        async with asyncio.timeout(20):
+            await completed.wait()
+        assert read.times == 3
+        assert server.failure is None
+        await server.stop()
+
+    with acquit.Broker(tmp_path) as broker, acquit.connect(broker.url) as connection, connection.session() as session:
+        session.sender("q", delivery_mode=acquit.DeliveryMode.PERSISTENT).send(bytes(50_000))
+    monkeypatch.setattr("acquit.broker.server.RETRY_S", 0.01)
+    monkeypatch.setattr(SegmentedJournal, "read_payloads", starved)
+    with acquit.Broker(tmp_path) as broker, acquit.connect(broker.url) as connection, connection.session() as session:
+        message = session.receiver("q").receive(timeout=20)
+        assert message is not None
+        assert message.body == bytes(50_000)
+    asyncio.run(run())
+    assert len([one for one in caplog.messages if one == "the disk is full: what is to be read waits"]) == 4

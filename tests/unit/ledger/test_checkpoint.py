@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from copy import copy
+from itertools import count
 
 import pytest
 
@@ -12,7 +13,7 @@ from acquit.ledger.census import Census
 from acquit.ledger.checkpoint import BodyRead, Checkpointer
 from acquit.ledger.events import EventKind
 from acquit.ledger.records import Copied, RecordKind
-from acquit.store.interface import Position
+from acquit.store.interface import Position, Record
 from acquit.store.options import JournalOptions
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.mini_broker import SMALL, Clock, History, MiniBroker, check_recovered, with_empty_segments
@@ -177,6 +178,26 @@ def test_steps_are_bounded(broker: MiniBroker) -> None:
         if not checkpoint.active:
             break
         broker.sync()
+
+
+def test_a_read_that_met_a_lack_of_descriptors_is_run_again(
+    broker: MiniBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = first_read(broker, checkpointer(broker, step_records=4))
+    found = broker.journal.read
+    times = count(1)
+
+    def read_record(position: Position, size_hint: int) -> Record:
+        if next(times) == 2:
+            raise StoreFull("Too many open files")
+        return found(position, size_hint)
+
+    monkeypatch.setattr(broker.journal, "read", read_record)
+    with pytest.raises(StoreFull):
+        read.run()
+    read.run()
+    sequences = [sequence for sequence, _ in read.records]
+    assert len(sequences) == len(set(sequences)) > 1
 
 
 def test_what_is_settled_meanwhile_is_not_copied(broker: MiniBroker) -> None:

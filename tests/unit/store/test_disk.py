@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull, StoreLocked
-from acquit.store.disk import NOT_HERE, OpenMode, PosixDisk, PosixFile, store_error, write_all
+from acquit.store.disk import NOT_HERE, NotOpened, OpenMode, PosixDisk, PosixFile, store_error, write_all
 from tests.support.forking import FORKING, child_that_lives, fork_unnoticed, in_child
 
 
@@ -354,3 +354,40 @@ def test_a_folder_that_is_moved_while_it_is_locked(
     for each in (folder, tmp_path / "data.old"):
         with disk.lock(each / "lock", "me"):
             pass
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize(
+    "call",
+    [lambda disk, path: disk.open(path, OpenMode.SYNCED), PosixDisk.names, PosixDisk.sync_folder],
+    ids=["open", "names", "sync_folder"],
+)
+def test_what_the_system_cannot_open_now_is_no_failure(
+    tmp_path: Path,
+    disk: PosixDisk,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    call: Callable[[PosixDisk, Path], object],
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        for name in ("open", "listdir"):
+            patched.setattr(os, name, refuse)
+        with pytest.raises(NotOpened) as caught:
+            call(disk, tmp_path)
+    error = store_error(caught.value, "here")
+    assert isinstance(error, StoreFull)
+    assert error.limit != StoreFull.limit
+    assert str(error) == f"here: {os.strerror(code)}"
+
+
+def test_without_memory_for_a_sync_it_is_not_known_what_was_written() -> None:
+    assert isinstance(store_error(OSError(errno.ENOMEM, "no memory"), "here"), StoreFailed)
+
+
+def test_one_that_is_not_there_is_not_one_for_which_there_is_no_descriptor(tmp_path: Path, disk: PosixDisk) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.open(tmp_path / "none", OpenMode.READ)
+    assert disk.names(tmp_path / "none") == []

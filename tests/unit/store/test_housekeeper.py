@@ -349,6 +349,80 @@ def test_without_room_for_a_stub_there_is_none(disk: FaultyDisk) -> None:
     assert names(disk, "archive", ".seg") == names(disk, "archive", STUB) == []
 
 
+def chore_names(raw: Raw, most: int = 5) -> list[str]:
+    """Do what is due, as the broker does: StoreFull leaves it undone."""
+    done: list[str] = []
+    while len(done) < most and (chore := raw.journal.take_chore()) is not None:
+        with contextlib.suppress(StoreFull):
+            chore.run()
+        raw.journal.complete_chore(chore)
+        done.append(type(chore).__name__)
+    return done
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_housekeeping_waits_while_no_file_can_be_opened(disk: FaultyDisk, code: int) -> None:
+    """Whatever is due then is due again when there are descriptors; and nothing is deleted for want of them."""
+    options = replace(ERASING, archive_age_max_s=300)
+    raw, _ = archived(disk, options)
+
+    def starve(chore: str) -> None:
+        disk.unopened = code
+        assert chore_names(raw) in ([chore], [chore, chore]), "not round and round"
+        raw.clock.us += 2_000_000
+        disk.unopened = None
+        assert names(disk, "archive", ".seg") == [1, 2]
+
+    disk.unopened = code
+    assert raw.journal._reserve.take() is not None
+    starve("Prewrite")
+    raw.chores()
+    leave(raw, 3)
+    starve("Archive")
+    raw.chores()
+    names_before = names(disk, "archive", ".seg")
+    assert names_before == [1, 2, 3]
+    raw.clock.us += 301_000_000
+    disk.unopened = code
+    assert chore_names(raw) == ["ReadDeletion"]
+    disk.unopened = None
+    run_chores(raw, 12)
+    assert names(disk, "archive", ".seg") == []
+    assert names(disk, "archive", STUB) == [1, 2, 3]
+    assert raw.journal.failure is None
+
+
+@pytest.mark.parametrize("meets", ["stub", "folder", "folder of a full disk"])
+def test_a_deletion_goes_on_where_something_could_not_be_opened(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, meets: str
+) -> None:
+    """Its stub is not left out; and its segment may be gone already at the next try."""
+    raw, _ = archived(disk, replace(ERASING, archive_age_max_s=300))
+    raw.clock.us += 301_000_000
+    assert chore_names(raw) == ["ReadDeletion"]
+    raw.sync()
+    remove = disk.remove
+
+    def removed(path: Path) -> None:
+        remove(path)
+        if path.suffix == ".seg":
+            disk.unopened = errno.EMFILE
+
+    if meets == "stub":
+        disk.unopened = errno.EMFILE
+    else:
+        monkeypatch.setattr(disk, "remove", removed)
+    if meets == "folder of a full disk":
+        disk.errors[disk.steps] = errno.ENOSPC  # which leaves no stub
+    assert chore_names(raw) == ["Delete"]
+    monkeypatch.undo()
+    disk.unopened = None
+    assert names(disk, "archive", ".seg") == ([1, 2] if meets == "stub" else [2])
+    run_chores(raw, 12)
+    assert names(disk, "archive", ".seg") == []
+    assert names(disk, "archive", STUB) == ([2] if meets == "folder of a full disk" else [1, 2])
+
+
 @pytest.mark.parametrize("yields", [True, False])
 def test_the_archive_gives_way_to_messages_if_it_may(disk: FaultyDisk, yields: bool) -> None:
     raw = Raw(disk, options=replace(OPTIONS, archive_bytes_max=1 << 40, archive_yields=yields))

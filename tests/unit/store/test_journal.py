@@ -289,6 +289,46 @@ def test_a_full_disk_in_every_step_of_moving_on(disk: FaultyDisk, step: str) -> 
     assert len(again.replay.summaries) == 1
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("prewritten", [True, False])
+@pytest.mark.parametrize("meets", ["file", "folder"])
+def test_a_batch_waits_while_no_file_can_be_opened(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, code: int, prewritten: bool, meets: str
+) -> None:
+    """The next segment, or the folder that its name is in: nothing was written there yet."""
+    raw = Raw(disk)
+    if prewritten:
+        raw.chores()
+    raw.put(bytes(11_000))
+    raw.append(bytes(5_000))
+    batch = raw.journal.take_batch()
+    assert batch is not None
+    rename = disk.rename
+
+    def renamed(old: Path, new: Path) -> None:
+        rename(old, new)
+        disk.unopened = code
+
+    if meets == "file":
+        disk.unopened = code
+    else:
+        monkeypatch.setattr(disk, "rename", renamed)
+    for _ in range(3):
+        with pytest.raises(StoreFull) as caught:
+            batch.write_and_sync()
+        assert caught.value.limit != StoreFull.limit
+    assert not raw.journal.full and not raw.journal._reserve.disk_full, "the archive need not give way, for one"
+    monkeypatch.undo()
+    disk.unopened = None
+    batch.write_and_sync()
+    raw.journal.complete(batch)
+    assert raw.journal.failure is None
+    raw.put(b"after")
+    unused = sum(path.suffix == ".zeros" for path in disk.paths())
+    assert unused == len(raw.journal._reserve.sizes), "none is forgotten"
+    assert Raw(disk.after_kill()).replay.payloads == [bytes(11_000), bytes(5_000), b"after"]
+
+
 def test_after_an_io_error_nothing_is_accepted(disk: FaultyDisk) -> None:
     raw = Raw(disk)
     raw.put(b"before")

@@ -14,6 +14,8 @@ It keeps what a real one keeps apart: what a process sees (all writes, at once) 
 * ``read_errors=n``: the next n reads fail with EIO.
 * ``disk.lose(path, ...)``: these bytes of a file cannot be read any more, by this process or a later one.
 * ``refused={path: errno.EACCES}``: this file cannot be opened to be read.
+* ``unopened=errno.EMFILE``: nothing is opened, listed or, where it is a folder, synced, as in a process that has no
+  descriptor left. What is open already is as it was.
 * ``capacity_bytes`` is a disk that gets full: writes that would grow a file beyond it are cut short, then fail.
 
 Renames and new names are lost from the newest backwards, as journaling file systems do, but independently of data.
@@ -32,7 +34,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from acquit.errors import StoreLocked
-from acquit.store.disk import Disk, DiskFile, OpenMode
+from acquit.store.disk import Disk, DiskFile, OpenMode, opening
 
 BLOCK_BYTES = 512
 
@@ -151,6 +153,7 @@ class FaultyDisk:
         self.sync_errors = 0
         self.read_errors = 0
         self.refused: dict[Path, int] = {}
+        self.unopened: int | None = None
         self.raised: set[int] = set()
         """Error numbers of all that it has refused so far."""
         self.steps = 0
@@ -243,8 +246,14 @@ class FaultyDisk:
         if self.dead:
             raise PowerLoss
 
-    def open(self, path: Path, mode: OpenMode) -> DiskFile:
+    def _opening(self) -> None:
         self.alive()
+        if self.unopened is not None:
+            with opening():
+                self.refuse(self.unopened)
+
+    def open(self, path: Path, mode: OpenMode) -> DiskFile:
+        self._opening()
         node = self._seen.get(path)
         if mode is OpenMode.READ and path in self.refused:
             self.refuse(self.refused[path])
@@ -267,7 +276,7 @@ class FaultyDisk:
         self._names.append((frozenset(folders), change))
 
     def names(self, folder: Path) -> list[str]:
-        self.alive()
+        self._opening()
         return sorted(self._seen.folders[folder])
 
     def make_folder(self, folder: Path) -> None:
@@ -297,6 +306,7 @@ class FaultyDisk:
         self.finish()
 
     def sync_folder(self, folder: Path) -> None:
+        self._opening()
         self.step()
         # Dying in it, it is not done: nothing waited for it.
         self.finish()

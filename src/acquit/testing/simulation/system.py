@@ -307,6 +307,7 @@ class Simulation:
         weather.jitter_s, weather.piece_bytes_max = 0.0, 1 << 20
         disk.power_loss_at = disk.failing = disk.short_writes = disk.capacity_bytes = None
         disk.sync_errors = disk.read_errors = 0
+        disk.unopened = None
         disk.errors.clear()
         for process in self.processes:
             process.stands_still_until = 0.0
