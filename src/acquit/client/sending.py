@@ -146,7 +146,7 @@ class SenderCore:
         if self._tracer is not None:
             return self._encode_traced(message, delivery_mode, self._tracer)
         payload = encode(message, self.spec.delivery_mode, delivery_mode, self._ids)
-        self._check_size(payload)
+        self.check_size(payload)
         return payload
 
     def _encode_traced(self, message: Message | Content, delivery_mode: DeliveryMode | None, tracer: Tracer) -> bytes:
@@ -159,14 +159,16 @@ class SenderCore:
         traced, trace = tracer.begin_send(message, self.spec.address, self.session.core.where)
         try:
             payload = TracedPayload(encode(traced, self.spec.delivery_mode, delivery_mode, self._ids))
-            self._check_size(payload)
+            self.check_size(payload)
         except BaseException as exc:
             trace.end(exc)
             raise
         payload.trace = trace
         return payload
 
-    def _check_size(self, payload: bytes) -> None:
+    def check_size(self, payload: bytes) -> None:
+        """Raise LocalProtocolError for a payload that is larger than the peer takes: to be asked again after a wait, as
+        it may be another peer by then."""
         if self.message_bytes_max and len(payload) > self.message_bytes_max:
             raise MessageTooLarge(
                 f"the message has {len(payload)} bytes, {self.spec.what} takes at most {self.message_bytes_max}"

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 import acquit
-from acquit import Subscription, aio, errors
+from acquit import Reconnect, Subscription, aio, errors
 from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
 from acquit.client.modes import AckMode
@@ -357,6 +357,25 @@ def test_a_full_buffer_makes_send_wait() -> None:
         stage.rig.run()
         assert await receipt == Accepted()
         assert stage.rig.server.bodies() == [b"x", b"x", b"late"]
+
+    run(main)
+
+
+def test_a_send_that_waited_for_room_is_measured_again_as_the_peer_may_be_another() -> None:
+    async def main() -> None:
+        stage = Stage(server=Server(credit=0))
+        stage.rig.core._reconnect = Reconnect()  # as the driver of a connection with failover has it
+        sender = await stage.session.sender("q", buffer_messages=1)
+        await sender.send(b"x", wait=False)
+        waiting = asyncio.create_task(sender.send(b"y" * 2_000, wait=False))
+        await turn()
+        stage.rig.cut()
+        stage.rig.server.credit = 5
+        stage.rig.restore(max_message_size=1_000)
+        with pytest.raises(errors.LocalProtocolError, match=r"has 20\d\d bytes, the sender to 'q' takes at most 1000"):
+            await waiting
+        assert await sender.send(b"z") == Accepted()
+        assert stage.rig.server.bodies() == [b"x", b"z"]
 
     run(main)
 

@@ -153,6 +153,27 @@ def test_without_credit_nothing_leaves(connection: acquit.Connection, server: Th
     assert server.server.bodies() == [b"y", b"z"]
 
 
+def test_a_send_that_waited_for_room_is_measured_again_as_the_peer_may_be_another(
+    connection: acquit.Connection, server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.server.credit = 0
+    sender = connection.session().sender("q", buffer_messages=1)
+    sender.send(b"x", wait=False)
+    core, wait = sender._core, sender._room.wait
+
+    def wait_while_another_peer_comes(may_go_on: Callable[[], bool], timeout: float | None) -> bool:
+        server.call(lambda: (server.server.connection.receiving.grant(5), server.server.connection.touch()))
+        came = wait(may_go_on, timeout)
+        core.message_bytes_max = 1_000
+        return came
+
+    monkeypatch.setattr(sender, "_room", types.SimpleNamespace(wait=wait_while_another_peer_comes))
+    with pytest.raises(errors.LocalProtocolError, match=r"has 20\d\d bytes, the sender to 'q' takes at most 1000"):
+        sender.send(b"y" * 2_000, wait=False)
+    assert sender.send(b"z") == Accepted()
+    assert server.server.bodies() == [b"x", b"z"]
+
+
 def test_an_interrupted_send_that_has_not_left_is_taken_back(
     connection: acquit.Connection, server: ThreadedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ class Sender(AsyncClosing):
                 if not await self._waiters.wait(deadline.left()):
                     raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
                 core.check()
+                core.check_size(receipt.payload)
         except BaseException as exc:
             core.give_up(receipt, exc)
             raise

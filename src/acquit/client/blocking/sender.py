@@ -144,6 +144,7 @@ class Sender(Closing):
                 if not self._room.wait(self._may_go_on, ends_at - time.monotonic()):
                     raise NotSent(f"the outgoing buffer of {core.spec.what} had no room within {timeout_s:g} s")
                 core.check()
+                core.check_size(receipt.payload)
                 if self._enqueue_at_once(receipt):
                     return
         except BaseException as exc:
