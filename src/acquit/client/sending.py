@@ -167,7 +167,7 @@ class SenderCore:
         return payload
 
     def check_size(self, payload: bytes) -> None:
-        """Raise LocalProtocolError for a payload that is larger than the peer takes: to be asked again after a wait, as
+        """Raise MessageTooLarge for a payload that is larger than the peer takes: to be asked again after a wait, as
         it may be another peer by then."""
         if self.message_bytes_max and len(payload) > self.message_bytes_max:
             raise MessageTooLarge(

@@ -372,7 +372,7 @@ def test_a_send_that_waited_for_room_is_measured_again_as_the_peer_may_be_anothe
         stage.rig.cut()
         stage.rig.server.credit = 5
         stage.rig.restore(max_message_size=1_000)
-        with pytest.raises(errors.LocalProtocolError, match=r"has 20\d\d bytes, the sender to 'q' takes at most 1000"):
+        with pytest.raises(errors.MessageTooLarge, match=r"has 20\d\d bytes, the sender to 'q' takes at most 1000"):
             await waiting
         assert await sender.send(b"z") == Accepted()
         assert stage.rig.server.bodies() == [b"x", b"z"]

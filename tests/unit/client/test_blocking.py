@@ -168,7 +168,7 @@ def test_a_send_that_waited_for_room_is_measured_again_as_the_peer_may_be_anothe
         return came
 
     monkeypatch.setattr(sender, "_room", types.SimpleNamespace(wait=wait_while_another_peer_comes))
-    with pytest.raises(errors.LocalProtocolError, match=r"has 20\d\d bytes, the sender to 'q' takes at most 1000"):
+    with pytest.raises(errors.MessageTooLarge, match=r"has 20\d\d bytes, the sender to 'q' takes at most 1000"):
         sender.send(b"y" * 2_000, wait=False)
     assert sender.send(b"z") == Accepted()
     assert server.server.bodies() == [b"x", b"z"]
