@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acquit.broker.links.terminus import SourceTerminus
 from acquit.testing.simulation.disk import BLOCK_BYTES
+from tests.simulation.limits import draw_less
 
 if TYPE_CHECKING:
     from acquit.broker.server import Server
@@ -66,6 +67,13 @@ def kill_again_and_again(world: World) -> None:
 def kill_as_it_starts(world: World) -> None:
     """The next few lives end in one of their first steps on the disk, from exec to the first batches."""
     world.doomed = world.fault_rng.randint(1, 4)
+    kill(world)
+
+
+def start_with_less(world: World) -> None:
+    """SIGKILL for the broker, and the next one is configured to grant its connections less: what clients have had does
+    not fit any more."""
+    world.less = draw_less(world.fault_rng)
     kill(world)
 
 
@@ -317,6 +325,7 @@ FAULTS: Final = {
         Fault(kill_in_a_step_of_the_disk, 2, "broker"),
         Fault(kill_again_and_again, 2, "broker"),
         Fault(kill_as_it_starts, 2, "broker"),
+        Fault(start_with_less, 2, "broker"),
         Fault(kill_before_it_writes, 5, "broker", "an answer and a batch are under way"),
         Fault(tear_a_batch, 5, "broker", "a batch of several blocks is about to be written"),
         Fault(stop, 1, "broker"),
@@ -353,6 +362,9 @@ def heal(world: World) -> None:
     """Nothing is wrong any more."""
     _make_room(world)
     world.doomed = 0
+    if world.less or world.options is not world.usual:
+        world.less = {}
+        kill(world)
     world.heal()
 
 

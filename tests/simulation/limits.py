@@ -44,4 +44,9 @@ def draw_limits(rng: Random, *, idle_timeout_ms: int) -> dict[str, Any]:
     }
 
 
-__all__ = ["draw_limits"]
+def draw_less(rng: Random) -> dict[str, int]:
+    """What a broker grants its connections that is started again with less: one of these limits, at its least."""
+    return {(name := rng.choice(("sessions_max", "links_max"))): LEAST_OF_A_CONNECTION[name]}
+
+
+__all__ = ["draw_less", "draw_limits"]

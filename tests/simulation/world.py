@@ -222,7 +222,9 @@ class World(Simulation):
         """A disk has refused something to a broker that has died since."""
         self.works: dict[str, Work] = {}
         """What clients with exactly-once links have beside their processes."""
-        self.options = self._draw_options()
+        self.options = self.usual = self._draw_options()
+        self.less: dict[str, int] = {}
+        """Limits of connections that the next broker has, and those after it have not."""
         self.oracle.termini.kept_ms = self.options.limits.terminus_kept_ms_max
         weather = self.network.weather
         weather.jitter_s = rng.choice((0.0, 0.001, 0.02))
@@ -260,6 +262,9 @@ class World(Simulation):
         if self.doomed:
             self.doomed -= 1
             self.disk.power_loss_at = self.rng.randrange(40)
+        less, self.less = self.less, {}
+        usual = self.usual
+        self.options = replace(usual, connection=replace(usual.connection, **less)) if less else usual
         super().start_broker()
 
     def _has_started(self) -> None:
