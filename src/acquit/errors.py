@@ -245,7 +245,9 @@ class MessageModified(SendFailed):
 
 
 class NotSent(SendFailed):
-    """The message never left this process: the peer gave no credit within the time-out. It may be sent again.
+    """The message was certainly not taken: it never left this process within the time-out, as the error says why (no
+    credit, no connection, no transaction, a store that is busy), or was rolled back with its connection. It may be sent
+    again.
 
     Where the time-out was that of a wait (`SendReceipt.result`, `Sender.flush`) and not of the send, it has not left so
     far, and still waits to: the receipt is not `done`.

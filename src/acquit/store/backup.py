@@ -32,7 +32,7 @@ from acquit.store.scan import SegmentReader, unreadable
 MARK: Final = "backup.json"
 USED_MARK: Final = "restored.json"
 EPOCH_GAP: Final = 1 << 36
-"""Sequences that a restored copy leaves out: more than its original can have used after the copy was taken."""
+"""Sequences that a restored copy leaves out at least: more than its original can have used after the copy was taken."""
 ATTEMPTS: Final = 5
 """Attempts at a copy, which is begun again when retention deleted what was to be copied."""
 _CHUNK: Final = 8 << 20
