@@ -48,7 +48,7 @@ def in_child(check: Callable[[], object], fork: Callable[[], int] = os.fork) -> 
             os.kill(child, signal.SIGKILL)
         said = pipe.read().decode()
     os.waitpid(child, 0)
-    assert said == "fine"
+    assert said == "fine", said
 
 
 @contextlib.contextmanager

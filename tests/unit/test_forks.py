@@ -67,7 +67,8 @@ def test_a_child_lets_go_though_it_may_open_nothing_more(tmp_path: Path) -> None
     with open(tmp_path / "one", "wb") as one, open(tmp_path / "two", "wb") as two:
 
         def check() -> None:
-            free = os.dup(0)
+            while (free := os.dup(0)) < max(one.fileno(), two.fileno()):
+                pass  # so that no number below is free
             os.close(free)
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
