@@ -164,6 +164,8 @@ class Server:
         for loss in opened.losses:
             logger.error("messages are lost, which was accepted: %s", loss, extra={"data": str(self._data)})
         self._reader = machine.make_worker("acquit-reader")
+        self._unread_for = ""
+        """The limit that a read has met (`StoreFull.limit`), until one succeeds."""
         self._verifier = ThreadPoolExecutor(1, thread_name_prefix="acquit-passwords")
         table = opened.recorder.table
         self._histories = Histories(self._data, machine, KnownNames(table.queues, table.actors), self._turn)
@@ -733,10 +735,18 @@ class Server:
             if not self._stopping:
                 self._reader.submit(job)
 
-        logger.warning("%s: what is to be read waits", error.limit, extra={"reason": str(error)})
+        if self._unread_for != error.limit:  # once, and not for each that waits
+            logger.warning("%s: what is to be read waits", error.limit, extra={"reason": str(error)})
+        self._unread_for = error.limit
         self._loop.call_later(RETRY_S, again)
 
+    def _note_read(self) -> None:
+        if self._unread_for:
+            logger.warning("files can be opened again: what waited is read")
+        self._unread_for = ""
+
     def _loaded(self, reads: Reads, payloads: list[bytes | None]) -> None:
+        self._note_read()
         self._core.loaded(reads, payloads)
         self._turn()
 
@@ -762,6 +772,7 @@ class Server:
             self._reader.tell(self._complete_checkpoint_read, read)
 
     def _complete_checkpoint_read(self, read: BodyRead) -> None:
+        self._note_read()
         if self._stopping:
             return  # perhaps the journal is closed already
         with suppress(StoreFull):

@@ -32,7 +32,8 @@ class Catalog:
     **Ages.** When a segment was closed is told by the clock of that moment, which may have been ahead. Where that is
     still to come, `age_us` takes the first segment behind it whose time can be right, for one that was closed before;
     else its age begins when it is first asked for. From then on such a segment ages by the clock that nobody sets, also
-    where the other one is behind for a moment only. So what goes by its age may go late, by that age, but goes.
+    where the other one is behind for a moment only; and when its own time has come, it is no younger than it was looked
+    at for. So what goes by its age may go late, by that age, but goes.
     """
 
     def __init__(self, segments: tuple[SegmentInfo, ...] = (), end: Position = START) -> None:
@@ -42,6 +43,8 @@ class Catalog:
         """Position below which everything was written and synced. Moved by the batch thread."""
         self._closed_at_s: dict[int, float] = {}
         """Times at which segments were closed, by the clock that nobody sets, where theirs was ahead. On the loop."""
+        self._looked_at_s: dict[int, float] = {}
+        """Times at which these were first looked at, by that clock: they were closed by then."""
 
     def _update(self, change: Callable[[tuple[SegmentInfo, ...]], tuple[SegmentInfo, ...]]) -> None:
         with self._lock:
@@ -67,12 +70,13 @@ class Catalog:
     def deleted(self, number: int) -> None:
         self._update(lambda segments: tuple(info for info in segments if info.number != number))
         self._closed_at_s.pop(number, None)
+        self._looked_at_s.pop(number, None)
 
     def age_us(self, info: SegmentInfo, now_us: int, now_s: float) -> int:
         """Return for how long a segment has been closed. On the loop. Costs a look at all segments where its time is
         still to come, but only once."""
         if info.sealed_us <= now_us:
-            return now_us - info.sealed_us
+            return max(now_us - info.sealed_us, int((now_s - self._looked_at_s.get(info.number, now_s)) * 1e6))
         if info.number not in self._closed_at_s:
             self._note_those_ahead(now_us, now_s)
         return int((now_s - self._closed_at_s[info.number]) * 1e6)
@@ -93,6 +97,7 @@ class Catalog:
         closed_us |= dict.fromkeys(ahead, now_us)
         for number, at_us in closed_us.items():
             self._closed_at_s.setdefault(number, now_s - (now_us - at_us) / 1e6)
+            self._looked_at_s.setdefault(number, now_s)
 
     def find(self, position: Position) -> SegmentInfo:
         """Raises KeyError when no segment holds it."""

@@ -225,9 +225,10 @@ def test_one_that_was_closed_by_a_clock_that_was_ahead_ages_from_now_on() -> Non
     assert catalog.age_us(ahead, 100 * S, 7.0) == 0
     assert catalog.age_us(ahead, 130 * S, 37.0) == 30 * S
     assert catalog.age_us(ahead, 50 * S, 47.0) == 40 * S, "by the clock that nobody sets"
-    assert catalog.age_us(ahead, 9_005 * S, 48.0) == 5 * S, "it was not ahead, the other one was behind"
+    assert catalog.age_us(ahead, 9_005 * S, 48.0) == 41 * S, "for so long it has been looked at"
+    assert catalog.age_us(ahead, 9_050 * S, 48.0) == 50 * S, "it was not ahead, the other one was behind"
     catalog.deleted(1)
-    assert not catalog._closed_at_s
+    assert not catalog._closed_at_s and not catalog._looked_at_s
 
 
 @pytest.mark.parametrize(
