@@ -255,6 +255,13 @@ class Work:
             assert message.accept().status is acquit.ReceiptStatus.APPLIED
             self.taken.add(str(message.message_id))
 
+    def check_left(self, url: str) -> None:
+        """Take the rest from the broker there: all that was accepted and not taken, and nothing that was."""
+        with acquit.connect(url) as connection, connection.session() as session:
+            left = {str(message.message_id) for message in take_all(session.receiver("work"))}
+        assert self.accepted - self.taken <= left
+        assert not left & self.taken
+
 
 @pytest.mark.promise("durable")
 def test_a_full_disk_refuses_postings_and_serves_consumers(tmp_path: Path) -> None:
@@ -281,10 +288,8 @@ def test_a_full_disk_refuses_postings_and_serves_consumers(tmp_path: Path) -> No
                 work.take(receiver, 20)
         assert_ledger_holds(disk.seen / "data")
         served = Served(tmp_path, SMALL, prefix=disk.prefix, data=data)
-        with served, acquit.connect(served.url) as connection, connection.session() as session:
-            left = {str(message.message_id) for message in take_all(session.receiver("work"))}
-        assert work.accepted - work.taken <= left
-        assert not left & work.taken
+        with served:
+            work.check_left(served.url)
         assert_ledger_holds(disk.seen / "data")
 
 
@@ -310,14 +315,8 @@ def test_a_moment_without_descriptors_ends_nothing(tmp_path: Path) -> None:
             work.take(receiver, 20)
         assert served.lines("files can be opened again")
     assert_ledger_holds(served.data)
-    with (
-        acquit.Broker(served.data) as broker,
-        acquit.connect(broker.url) as connection,
-        connection.session() as session,
-    ):
-        left = {str(message.message_id) for message in take_all(session.receiver("work"))}
-    assert work.accepted - work.taken <= left
-    assert not left & work.taken
+    with acquit.Broker(served.data) as broker:
+        work.check_left(broker.url)
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EDQUOT"])
@@ -337,12 +336,6 @@ def test_a_batch_that_finds_no_room_waits_for_it(error: str, tmp_path: Path) -> 
     assert served.lines("the disk is full")
     assert served.lines("there is room on the disk again")
     assert "(INJECTED)" in injected.read_text()
-    with (
-        acquit.Broker(served.data) as broker,
-        acquit.connect(broker.url) as connection,
-        connection.session() as session,
-    ):
-        left = {str(message.message_id) for message in take_all(session.receiver("work"))}
-    assert work.accepted - work.taken <= left
-    assert not left & work.taken
+    with acquit.Broker(served.data) as broker:
+        work.check_left(broker.url)
     assert_ledger_holds(served.data)
