@@ -56,7 +56,7 @@ class Server:
     `answers`: outcomes that come unsettled (rcv-settle-mode second) are settled; `refusals` refuses an attach by its
     address; `silent`: no attach is answered; `credit` is granted to senders, and again when it is used up; `drains`:
     credit is given back when asked; `browsable`: distribution-mode copy is granted; `filters`: so are they.
-    `snd_settle_mode`: how its links send, where not as they were asked to.
+    `snd_settle_mode`: how its links send, where not as they were asked to; `link_capabilities`: what its links offer.
     Transactions are declared as `declaration` says and discharged as `commits` says, in `controlled` is what the
     coordinator was asked for.
     """
@@ -86,6 +86,7 @@ class Server:
         self.browsable = True
         self.filters = False
         self.snd_settle_mode: SndSettleMode | None = None
+        self.link_capabilities: tuple[str, ...] = ()
         self.declaration: Callable[[bytes], DeliveryState | None] = Declared
         self.commits: Callable[[Discharge], DeliveryState | None] = lambda discharge: ACCEPTED
         self.controlled: list[Declare | Discharge] = []
@@ -235,10 +236,17 @@ class ServerConnection:
                 answered.filter = terminus.filter
             if not self.server.browsable:
                 answered.distribution_mode = None
-            link.accept_attach(source=answered, snd_settle_mode=self.server.snd_settle_mode)
+            link.accept_attach(
+                source=answered,
+                snd_settle_mode=self.server.snd_settle_mode,
+                offered_capabilities=self.server.link_capabilities,
+            )
         else:
             target = link.remote_attach.target
-            link.accept_attach(target=target if isinstance(target, Coordinator) else None)
+            link.accept_attach(
+                target=target if isinstance(target, Coordinator) else None,
+                offered_capabilities=self.server.link_capabilities,
+            )
             assert isinstance(link, ReceivingLink)
             link.grant(self.server.credit)
 

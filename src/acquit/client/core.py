@@ -360,10 +360,15 @@ class ClientCore(CoreBase):
             return
         if isinstance(endpoint, ResumingSender | ResumingReceiver) and endpoint.attaches_again(event.unsettled):
             return
-        if self._returning.tries_again(endpoint, event):
-            return
         session = endpoint.session
         assert isinstance(session, SessionCore)
+        if not self._returning.tries_again(endpoint, event):
+            self._end_link(endpoint, session, event)
+        if session.transactions is not None:
+            session.transactions.advance()
+
+    @staticmethod
+    def _end_link(endpoint: SenderCore | ReceiverCore, session: SessionCore, event: ev.LinkDetached) -> None:
         failure = link_failure(event, endpoint.spec.what)
         links: list[SenderCore] | list[ReceiverCore]
         if isinstance(endpoint, SenderCore):
@@ -375,8 +380,6 @@ class ClientCore(CoreBase):
             links = session.receivers
         if endpoint in links:
             links.remove(endpoint)  # type: ignore[arg-type]  # the list of its own kind
-        if session.transactions is not None:
-            session.transactions.advance()
 
     def _on_credit(self, event: ev.CreditChanged) -> None:
         if isinstance(sender := event.link.context, SenderCore):

@@ -86,8 +86,8 @@ class CoreBase:
         """The reason of the latest loss of the connection; None before the first."""
         self.restored = Milestone()
         """The end of the interruption: it is there again, or over for good."""
-        self.refused: set[object] = set()
-        """Links that the peer refused as the connection was restored, until they are attached once more."""
+        self.refused: dict[object, Failure] = {}
+        """Links that the peer refused as the connection was restored, until they are attached once more, and why."""
         self.closing = False
         self.writable = True
         """True if the socket takes more: senders pause while it does not."""

@@ -45,12 +45,26 @@ class Failure(NamedTuple):
         return self._replace(message=message)
 
 
+def link_refusal(event: events.LinkDetached, what: str) -> Failure:
+    """Return why nothing can be had of a link that the peer refused as it came back, and may grant later. It is the
+    loss of the connection that is not over for that link."""
+    error = event.error
+    condition, description = (None, None) if error is None else (error.condition, error.description)
+    why = f"{what} was refused as the connection was restored: {_reason(error)}"
+    return Failure(errors.ConnectionLost, why, condition, description, remote=True)
+
+
+def _reason(error: Error | None) -> str:
+    if error is None:
+        return "no reason given"
+    return error.condition if error.description is None else f"{error.description} ({error.condition})"
+
+
 def _failure(kind: type[errors.EndpointError], what: str, error: Error | None, remote: bool) -> Failure:
     who = "by the peer" if remote else "by us"
     if error is None:
         return Failure(kind, f"{what} {who}", remote=remote, orderly=not remote)
-    reason = error.condition if error.description is None else f"{error.description} ({error.condition})"
-    return Failure(kind, f"{what} {who}: {reason}", error.condition, error.description, remote)
+    return Failure(kind, f"{what} {who}: {_reason(error)}", error.condition, error.description, remote)
 
 
 def connection_failure(event: events.ConnectionEnded, where: str) -> Failure:

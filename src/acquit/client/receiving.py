@@ -364,6 +364,21 @@ class ReceiverCore(ReceiverBase):
             self.drained.fail(failure)  # no credit is left, but who knows what was available
         self.notify()  # a temporary node is gone
 
+    def on_refused(self, failure: Failure, lost: list[Delivery]) -> None:
+        """The peer refused the link as it came back, for `failure`, and it will be attached once more: nobody will hear
+        of a drain of the one that was refused, and what came over it nevertheless, in `lost`, is gone."""
+        if not self.resumes:
+            lose(lost, failure.message)
+            if self._reliable:
+                self._drop_buffer()
+        if self.drained is not None:
+            self.drained.fail(failure)
+        self.notify()
+
+    def _drop_buffer(self) -> None:
+        for message in self.empty_buffer():
+            self.give_back(message)
+
     def begin_close(self) -> None:
         """Hand out nothing more, and take nothing more: what is on its way goes back as it arrives."""
         self.closing = True
@@ -541,7 +556,9 @@ class ReceiverCore(ReceiverBase):
             return self.drained
         self.drained = drained = Milestone()
         core = self.session.core
-        failure = core.interruption if self.failure is None and core.interrupted else self.failure
+        failure = self.failure
+        if failure is None:
+            failure = core.interruption if core.interrupted else core.refused.get(self)
         if failure is not None:
             drained.fail(failure)
         elif self.returning or not self._silent:

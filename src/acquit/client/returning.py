@@ -26,7 +26,7 @@ from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
 from acquit.client.core_base import CoreBase
-from acquit.client.failures import Failure
+from acquit.client.failures import Failure, link_refusal
 from acquit.client.receiving import ReceiverCore
 from acquit.client.reconnecting import RETRIED, Backoff
 from acquit.client.sending import SenderCore
@@ -100,11 +100,11 @@ class Returning:
         """The peer has answered, or nobody wants to know any more."""
         if self._awaited:
             self._awaited.pop(endpoint, None)
-            self._core.refused.discard(endpoint)
+            self._core.refused.pop(endpoint, None)
 
     def tries_again(self, link: SenderCore | ReceiverCore, event: Detached) -> bool:
         """Return True if a link that the peer has detached was refused as it came back, for a reason that may pass, and
-        is to be attached once more."""
+        is to be attached once more. What was asked of it meanwhile is over, as it would be with another loss."""
         awaited = self._awaited.get(link)
         if awaited is None or link.failure is not None or link.closing or link.session.closing:
             return False
@@ -124,8 +124,9 @@ class Returning:
         if awaited.backoff.exhausted(self._core.now) is not None:
             return False
         awaited.refused = True
-        self._core.refused.add(link)
+        self._core.refused[link] = failure = link_refusal(event, link.spec.what)
         self._wait(link, awaited, awaited.backoff.next_delay(self._core.now))
+        link.on_refused(failure, event.unsettled)
         return True
 
     def act(self, now: float) -> None:
@@ -139,7 +140,7 @@ class Returning:
                 self._end_link(endpoint)
             else:
                 awaited.refused = False
-                self._core.refused.discard(endpoint)
+                self._core.refused.pop(endpoint, None)
                 self._wait(endpoint, awaited, self._core.options.answer_timeout_ms / 1000)
                 _session_of(endpoint).attach_again(endpoint)
 

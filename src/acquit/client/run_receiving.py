@@ -187,6 +187,9 @@ class RunReceiverCore(ReceiverCore):
         super().on_interrupted(failure)
         self._withdrawn.clear()  # another session counts its own
 
+    def _drop_buffer(self) -> None:
+        self._give_back_lots(self.empty_buffer())  # type: ignore[arg-type]  # lots are what is in it
+
     def withdraw(self, delivery: Delivery) -> bool:
         """The peer took back a delivery. False: where it is in the buffer, it is left out when its turn comes."""
         self._withdrawn.add(delivery.delivery_id)

@@ -256,6 +256,11 @@ class SenderCore:
             self.queue.appendleft(promise)
         self._first_lost = first_lost
 
+    def on_refused(self, failure: Failure, lost: list[Delivery]) -> None:
+        """The peer refused the link as it came back, for `failure`, and it will be attached once more: what was sent on
+        it nevertheless, in `lost`, has not been taken, as there was no target."""
+        self.on_interrupted(lost)
+
     def give_up_waiting(self, failure: Failure) -> None:
         """The connection was not restored in time for what waits to be sent, and nobody waits for."""
         self._fail_queued(failure, [promise for promise in list(self.queue) if not promise.awaited])

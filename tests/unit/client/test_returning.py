@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from acquit import ConnectOptions, Reconnect, errors
+from acquit import ConnectOptions, MemoryStore, Reconnect, errors
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.protocol import events as ev
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Detach, Error
-from tests.support.server import Rig
+from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Detach, Discharge, Error
+from acquit.protocol.endpoint import Link
+from acquit.protocol.extensions import RESUME
+from acquit.protocol.receiver import ReceivingLink
+from acquit.protocol.sender import SendingLink
+from tests.support.server import Rig, ServerConnection
 from tests.support.wire import frames_in
 
 STILL_THERE = Error(AmqpCondition.INTERNAL_ERROR, "AMQ229200: Maximum Consumer Limit Reached")
@@ -19,12 +23,17 @@ STILL_THERE = Error(AmqpCondition.INTERNAL_ERROR, "AMQ229200: Maximum Consumer L
 class Returned:
     """A rig with a session, a sender and a receiver, whose connection can be lost."""
 
-    def __init__(self, **reconnect: int) -> None:
+    def __init__(self, *, mode: str = "individual", prefetch: int = 10, safely: bool = False, **reconnect: int) -> None:
+        """`safely`: both links are exactly once."""
         policy = Reconnect(**({"delay_ms": 100, "delay_max_ms": 400, "outage_max_ms": 5_000} | reconnect))  # type: ignore[arg-type]  # numbers
         self.rig = Rig(options=ConnectOptions(answer_timeout_ms=2_000), reconnect=policy)
-        self.session = self.rig.session("individual")
-        self.sender = self.rig.sender(self.session, "s")
-        self.receiver = self.rig.receiver(self.session, "r")
+        stores: dict[str, object] = {}
+        if safely:
+            self.rig.server.link_capabilities = (RESUME,)
+            stores["exactly_once"] = MemoryStore()
+        self.session = self.rig.session(mode)
+        self.sender = self.rig.sender(self.session, "s", **stores)
+        self.receiver = self.rig.receiver(self.session, "r", prefetch=prefetch, **stores)
         self.said = b""
         self.rig.tap = self._tap  # type: ignore[method-assign]  # what it is for
 
@@ -45,6 +54,18 @@ class Returned:
         for _ in range(round(seconds / step_s)):
             self.rig.advance(step_s)
             self.rig.run()
+
+    def come_back_refused(self, *, run: bool = True) -> None:
+        """The connection is lost and restored, and both links are refused until `let_in`."""
+        self.lose()
+        self.rig.server.refusals |= dict.fromkeys("rs", STILL_THERE)
+        self.rig.restore(run=run)
+
+    def let_in(self) -> None:
+        """The links are granted when they are tried again, which they are."""
+        self.rig.server.refusals.clear()
+        self.pass_by(0.5)
+        assert not self.rig.core.refused
 
     def attaches(self, link: SenderCore | ReceiverCore) -> int:
         """How often the server was asked for a link."""
@@ -236,3 +257,131 @@ def test_a_link_that_waits_to_be_tried_again_comes_back_with_the_next_connection
     assert case.works()
     case.pass_by(1.0)
     assert case.attaches(case.receiver) == 1
+
+
+# -- what was asked of a link that is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("safely", [False, True], ids=["plain", "exactly once"])
+@pytest.mark.parametrize("when", ["before the answer", "refused"])
+def test_a_drain_ends_where_its_link_is_refused(when: str, safely: bool) -> None:
+    case = Returned(safely=safely)
+    case.come_back_refused(run=False)
+    if when == "refused":
+        case.rig.run()
+    drained = case.receiver.drain()
+    case.rig.run()
+    assert drained.failure is not None and drained.failure.kind is errors.ConnectionLost
+    assert drained.failure.message == (
+        "the receiver from 'r' was refused as the connection was restored: "
+        f"AMQ229200: Maximum Consumer Limit Reached ({AmqpCondition.INTERNAL_ERROR})"
+    )
+    assert case.receiver.failure is None
+    case.let_in()
+    case.receiver.begin_wait()  # a drain leaves it without credit until then
+    assert case.works()
+    case.receiver.end_wait()
+    again = case.receiver.drain()
+    case.rig.run()
+    assert again is not drained and again.done and again.failure is None
+
+
+def test_a_pull_whose_time_is_over_does_not_keep_a_link_that_is_refused_from_credit() -> None:
+    case = Returned(prefetch=0)
+    case.receiver.begin_wait()
+    case.come_back_refused(run=False)
+    case.receiver.end_wait()
+    case.rig.run()
+    assert case.receiver.drained is not None and case.receiver.drained.done
+    case.let_in()
+    case.rig.server.offer("r", b"m")
+    case.rig.run()
+    assert case.receiver.take() is None  # nobody waits
+    case.receiver.begin_wait()
+    case.rig.run()
+    assert case.receiver.take() is not None
+
+
+def test_a_pull_goes_on_where_its_link_is_refused() -> None:
+    case = Returned(prefetch=0)
+    case.receiver.begin_wait()
+    case.come_back_refused()
+    case.let_in()
+    case.rig.server.offer("r", b"m")
+    case.rig.run()
+    assert case.receiver.take() is not None
+
+
+@pytest.mark.parametrize("when", ["before the answer", "refused"])
+def test_a_rollback_does_not_wait_for_the_credit_of_a_link_that_is_refused(when: str) -> None:
+    case = Returned(mode="transacted")
+    transactions = case.session.transactions
+    assert transactions is not None
+    case.come_back_refused(run=False)
+    if when == "refused":
+        case.rig.run()
+    other = case.rig.sender(case.session, "o", run=False)
+    case.rig.send(other)
+    for _ in range(2):  # the transaction is declared, and nothing more is heard
+        case.rig.core.process(case.rig.now)
+        case.rig.carry()
+    ending = transactions.end(commit=False)
+    case.rig.run()
+    assert ending.done and transactions.ending is None
+    assert [asked.fail for asked in case.rig.server.controlled if isinstance(asked, Discharge)] == [True]
+    case.let_in()
+    assert case.works()
+
+
+def test_exactly_once_links_that_are_refused_as_they_come_back_resume_what_they_have() -> None:
+    case = Returned(safely=True)
+    case.rig.server.offer("r", b"m")
+    case.rig.server.verdict = lambda delivery: None
+    sent = case.rig.send(case.sender)
+    case.rig.run()
+    case.come_back_refused()
+    assert len(case.receiver.buffer) == case.receiver.held == 1  # ours still: the broker's map will say so
+    assert not sent.done
+    case.rig.server.verdict = lambda delivery: ACCEPTED
+    case.let_in()
+    assert sent.outcome == ACCEPTED
+    assert case.attaches(case.receiver) == case.attaches(case.sender) == 2
+    assert case.works()
+
+
+def _attach_to_nothing(connection: ServerConnection, link: Link) -> None:
+    """Answer without a terminus, and use the link all the same."""
+    assert link.remote_attach is not None
+    if isinstance(link, SendingLink):
+        link.remote_attach.source = None
+        link.accept_attach()
+        for _ in range(2):
+            connection.send(link, b"m")
+    else:
+        assert isinstance(link, ReceivingLink)
+        link.remote_attach.target = None
+        link.accept_attach()
+        link.grant(10)
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["messages", "runs"])
+def test_what_goes_over_a_link_that_is_refused_then_is_sent_again(runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Returned()
+    case.receiver = receiver = case.rig.receiver(case.session, "t", in_runs=runs)
+    case.rig.server.verdict = lambda delivery: None
+    with monkeypatch.context() as patched:
+        patched.setattr(ServerConnection, "_attach", _attach_to_nothing)
+        case.lose()
+        case.rig.restore()
+    sent = case.rig.send(case.sender)
+    case.rig.run()
+    assert (len(receiver.buffer), receiver.held, case.sender.in_flight) == (2, 2, 1)
+    for link in case.rig.peer.links(Link):
+        link.detach(STILL_THERE)
+    case.rig.run()
+    assert (len(receiver.buffer), receiver.held, case.sender.in_flight) == (0, 0, 0)
+    assert not sent.done
+    case.rig.server.verdict = lambda delivery: ACCEPTED
+    case.let_in()
+    assert sent.outcome == ACCEPTED
+    assert receiver.link.credit == receiver.spec.prefetch
