@@ -400,7 +400,9 @@ class ReceiverCore(ReceiverBase):
     # -- loop side: messages -------------------------------------------------------------------------------------------
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Messages arrived."""
+        """Messages arrived. What came before the peer heard that we refuse the link is not what was asked for."""
+        if self.failure is not None:
+            return
         if self.closing or self.returning:
             self._return_to_sender(deliveries)
             return

@@ -160,6 +160,8 @@ class RunReceiverCore(ReceiverCore):
 
     def on_run(self, run: ReceivedRun) -> None:
         """Messages arrived together."""
+        if self.failure is not None:
+            return
         if self.closing:
             self.session.engine.settle_run(run, self.spec.default_outcome or RELEASED)
             return
@@ -170,6 +172,8 @@ class RunReceiverCore(ReceiverCore):
 
     def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Messages arrived one by one."""
+        if self.failure is not None:
+            return
         if self.closing:
             self._return_to_sender(deliveries)
             return

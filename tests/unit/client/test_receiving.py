@@ -7,10 +7,12 @@ import pytest
 from acquit import errors
 from acquit.client.modes import MODES, AckMode
 from acquit.client.receiving import ReceiverCore
+from acquit.client.reconnecting import Reconnect
 from acquit.client.subscriptions import Subscription
 from acquit.protocol import events as ev
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Accepted, RcvSettleMode, SndSettleMode, Source, Target
+from acquit.protocol.sender import SendingLink
 from acquit.protocol.types import Described, Symbol
 from tests.support.server import Rig, Server
 
@@ -188,6 +190,46 @@ def test_a_peer_that_sends_settled_where_unsettled_was_asked_for_ends_the_link(m
     assert detached.error is not None and detached.error.condition == "amqp:not-implemented"
     for settled in (rig.receiver(session, "r", unreliable=True), rig.receiver(session, "s", browse=True)):
         settled.attached.check()
+
+
+def come_back(rig: Rig, snd_settle_mode: SndSettleMode | None = None) -> None:
+    """The connection is lost and restored, and the peer, which has our credit by then, grants the link without a
+    filter, and sends at once."""
+    rig.cut()
+    rig.server.heard.clear()
+    rig.server.silent = True
+    rig.restore()
+    (requested,) = rig.server.all(ev.LinkRequested)
+    assert isinstance(requested.link, SendingLink)
+    requested.link.accept_attach(source=Source("q"), snd_settle_mode=snd_settle_mode)
+    rig.server.offer("q", *[b"m"] * 8)  # those behind the first come in a run, where that is wanted
+    assert not rig.server.queues["q"]
+    rig.run()
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_runs"),
+    [(AckMode.INDIVIDUAL, False), (AckMode.INDIVIDUAL, True), (AckMode.NO_ACK, False), (AckMode.TRANSACTED, False)],
+)
+def test_nothing_is_taken_over_a_link_that_comes_back_without_its_filter(mode: AckMode, in_runs: bool) -> None:
+    rig = Rig(reconnect=Reconnect())
+    rig.server.filters = True
+    receiver = rig.receiver(rig.session(mode), selector="a = 1", in_runs=in_runs)
+    receiver.attached.check()
+    come_back(rig)
+    assert not receiver.buffer
+    with pytest.raises(errors.LinkDetached, match="the peer does not apply the filter jms-selector"):
+        receiver.check()
+
+
+@pytest.mark.parametrize("in_runs", [False, True])
+def test_nothing_is_taken_over_a_link_that_comes_back_settled(in_runs: bool) -> None:
+    rig = Rig(reconnect=Reconnect())
+    receiver = rig.receiver(rig.session(AckMode.INDIVIDUAL), in_runs=in_runs)
+    come_back(rig, SndSettleMode.SETTLED)
+    assert not receiver.buffer
+    with pytest.raises(errors.LinkDetached, match="the peer sends settled where unsettled was asked for"):
+        receiver.check()
 
 
 # -- prefetch ----------------------------------------------------------------------------------------------------------
