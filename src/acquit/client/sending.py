@@ -388,8 +388,11 @@ class SenderCore:
 
     def _time_over(self, promise: SendPromise, timeout_s: float | None) -> TimeOver:
         """Return why `promise` has not left in time."""
-        interrupted = self.session.core.interrupted
-        return TimeOver(timeout_s, "the connection was not restored" if interrupted else "the peer gave no credit")
+        core = self.session.core
+        if core.interrupted:
+            return TimeOver(timeout_s, "the connection was not restored")
+        refused = core.refused.get(self)
+        return TimeOver(timeout_s) if refused is None else TimeOver(timeout_s, f"{refused.message}, and not attached")
 
     def withdraw(self, promise: SendPromise, timeout_s: float | None = None) -> None:
         """The time of whoever waited is over: take a send back if it has not left. Then it has ended with NotSent."""

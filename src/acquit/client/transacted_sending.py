@@ -134,7 +134,7 @@ class TransactedSender(SenderCore):
     def _time_over(self, promise: SendPromise, timeout_s: float | None) -> TimeOver:
         _, reason, known = super()._time_over(promise, timeout_s)
         transaction = self._transactions.of(promise)
-        if not self.session.core.interrupted:
+        if not self.session.out_of_reach(self):
             if transaction is None:
                 reason = "the transaction before it was not ended"
             elif transaction.txn_id is None:

@@ -349,6 +349,21 @@ def test_exactly_once_links_that_are_refused_as_they_come_back_resume_what_they_
     assert case.works()
 
 
+@pytest.mark.parametrize("mode", ["individual", "transacted"])
+def test_a_send_that_has_not_left_says_that_its_link_is_refused(mode: str) -> None:
+    case = Returned(mode=mode)
+    case.come_back_refused()
+    sent = case.rig.send(case.sender)
+    case.rig.run()
+    case.sender.withdraw(sent, 0.5)
+    with pytest.raises(errors.NotSent) as not_sent:
+        sent.value()
+    assert str(not_sent.value) == (
+        "the sender to 's' was refused as the connection was restored: AMQ229200: Maximum Consumer Limit Reached "
+        f"({AmqpCondition.INTERNAL_ERROR}), and not attached within 0.5 s: the message never left"
+    )
+
+
 def _attach_to_nothing(connection: ServerConnection, link: Link) -> None:
     """Answer without a terminus, and use the link all the same."""
     assert link.remote_attach is not None
