@@ -25,7 +25,7 @@ from acquit.client.failures import Failure
 from acquit.client.options import link_name
 from acquit.client.receipts import Milestone
 from acquit.client.received import SessionCoreBase
-from acquit.errors import ConfigurationError, DecodeError, LinkDetached
+from acquit.errors import ConfigurationError, DecodeError, LinkDetached, LocalProtocolError
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Source, Target
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
@@ -80,7 +80,10 @@ class Origin(NamedTuple):
 
 
 class FateQuery:
-    """A question about one transaction. With its `origin`, an answer of UNKNOWN may mean that it was rolled back."""
+    """A question about one transaction. With its `origin`, an answer of UNKNOWN may mean that it was rolled back.
+
+    Raises LocalProtocolError, and leaves nothing behind, where the session has no handles for its links.
+    """
 
     what = "the question about a transaction"
 
@@ -95,15 +98,20 @@ class FateQuery:
         if broker_id(session.core) is None:
             self.done.succeed()
             return
-        session.errands[self] = None
         self._reply_to = link_name("fate")
         self._answers = session.engine.attach_receiver(
             self._reply_to, source=Source(MANAGEMENT_NODE), target=Target(self._reply_to), context=self
         )
+        try:
+            self._requests = session.engine.attach_sender(
+                link_name("fate"), source=Source(), target=Target(MANAGEMENT_NODE), context=self
+            )
+        except LocalProtocolError:
+            self._answers.context = None  # nobody is there to hear of its end
+            self._answers.detach()
+            raise
         self._answers.grant(1)
-        self._requests = session.engine.attach_sender(
-            link_name("fate"), source=Source(), target=Target(MANAGEMENT_NODE), context=self
-        )
+        session.errands[self] = None
 
     def on_attached(self) -> None:
         """Do nothing: one of the links is there, and credit says when to go on."""

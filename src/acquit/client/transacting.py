@@ -480,7 +480,12 @@ class SessionTransactions:
     def _ask_fate(self, ending: Transaction) -> None:
         """Ask what became of a commit. The question ends with the connection, and is asked again on the next."""
         assert ending.txn_id is not None
-        query = FateQuery(self.session, ending.txn_id, ending.origin)
+        try:
+            query = FateQuery(self.session, ending.txn_id, ending.origin)
+        except LocalProtocolError:  # no handle is left
+            ending.apply(TransactionEvent.UNCLEAR)
+            self._finish(ending)
+            return
         query.done.when_done(lambda: self._fate_told(ending, query))
 
     def _fate_told(self, ending: Transaction, query: FateQuery) -> None:

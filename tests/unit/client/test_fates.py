@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -23,8 +24,9 @@ KEPT = 60_000
 class Stage:
     """A session with an acquit broker, as far as its properties say, and a question."""
 
-    def __init__(self, properties: dict[str, object] | None = None) -> None:
+    def __init__(self, properties: dict[str, object] | None = None, **limits: int) -> None:
         self.server = Server(properties={BROKER_ID: HERE} if properties is None else properties)
+        self.server.options = replace(self.server.options, **limits)  # type: ignore[arg-type]  # all of them are numbers
         self.rig = Rig(self.server)
         self.session = self.rig.session()
 
@@ -144,6 +146,16 @@ def test_who_loses_the_connection_has_to_ask_again(stage: Stage) -> None:
     with pytest.raises(errors.ConnectionLost):
         query.done.check()
     assert stage.session.errands == {}
+
+
+def test_a_question_for_which_there_is_one_handle_alone_leaves_nothing_behind() -> None:
+    stage = Stage(handle_max=0)
+    with pytest.raises(errors.LocalProtocolError, match="handle"):
+        FateQuery(stage.session, TXN)
+    assert stage.session.errands == {}
+    stage.rig.run()
+    assert stage.rig.peer.engine.sessions[0].links == []
+    stage.rig.receiver(stage.session).attached.check()
 
 
 @pytest.mark.parametrize("txn_id", ["0102", None, b""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from acquit.protocol.definitions import (
     TransactionalState,
 )
 from acquit.protocol.link import ReceivingLink, SendingLink
+from acquit.protocol.session import Session
 from tests.support.broker_world import live_of
 from tests.support.joined import Joined
 from tests.support.server import Rig, Server, ServerConnection, receiver_spec, sender_spec
@@ -656,6 +658,31 @@ def test_a_broker_that_does_not_know_leaves_the_doubt(monkeypatch: pytest.Monkey
     assert isinstance(ending.error(), errors.TransactionInDoubt)
     transactions_of(joined).turn(ending)  # too late
     assert isinstance(ending.error(), errors.TransactionInDoubt)
+
+
+def test_a_broker_that_cannot_be_asked_leaves_the_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, ending = unanswered_commit()
+    attach = Session.attach_sender
+
+    def one_less(session: Session, name: str, **asked: Any) -> SendingLink:
+        if name.startswith("fate"):
+            raise errors.LocalProtocolError("no handle is left")
+        return attach(session, name, **asked)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "attach_sender", one_less)
+        joined.restore()
+    joined.run()
+    assert isinstance(ending.error(), errors.TransactionInDoubt)
+    transactions = transactions_of(joined)
+    transactions.turn(ending)
+    joined.send(joined.client.sessions[0].senders[0], "another")
+    joined.run()
+    again = transactions.end(commit=True)
+    joined.run()
+    joined.sync()
+    joined.run()
+    assert again.fate is Fate.COMMITTED
 
 
 @pytest.mark.parametrize(
