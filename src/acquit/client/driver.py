@@ -33,7 +33,7 @@ from acquit.client.listening import check_callable
 from acquit.client.options import ConnectOptions, check_text, check_timeout
 from acquit.client.receipts import Milestone
 from acquit.client.received import Kinds
-from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final
+from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final, most_telling
 from acquit.client.url import ConnectTarget, Places, Urls, parse_urls
 from acquit.client.waiting import check_loop, wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
@@ -224,8 +224,8 @@ class Driver:
         return [descriptor for descriptor in found if descriptor is not None]
 
     async def connect(self) -> None:
-        """Connect and open, for the first time. Raises what the last attempt did: ConnectTimeout, AuthenticationFailed,
-        another ConnectionFailed; ConfigurationError."""
+        """Connect and open, for the first time. Raises what the attempt of the last round did that says most:
+        ConfigurationError, AuthenticationFailed, ConnectTimeout, another ConnectionFailed."""
         self._check_tls()
         backoff = self._backoff
         while True:
@@ -367,10 +367,9 @@ class Driver:
             ssl_context_for(self._targets[0], self.settings.ssl_context)
 
     async def _round(self) -> Exception | None:
-        """Try every host once, whatever the others said. None when one has opened, else what went wrong with the last,
-        which says of all. A ConfigurationError at the first connect is the end of the round: it is no host's."""
-        error: Exception | None = None
-        reasons = []
+        """Try every host once, whatever the others said. None when one has opened, else the error that says most, with
+        the reasons of all. A ConfigurationError at the first connect is the end of the round: it is no host's."""
+        failures: list[Exception] = []
         self._refused = True
         for target in self._targets:
             foreign = False
@@ -383,16 +382,15 @@ class Driver:
                     # Where there was a broker, something else answers in its place, as a proxy does while it restarts.
                     foreign = self._attempt.foreign and self.wire is not None
                     self._attempt = None
-                error = exc.with_traceback(None)  # whose frames would hold the attempt, and the error itself
-                reasons.append(str(exc))
+                failures.append(exc.with_traceback(None))  # whose frames would hold the attempt, and the error itself
                 if self.wire is None and isinstance(exc, ConfigurationError):
                     self._refused = True
                     break
                 self._refused = self._refused and is_final(exc) and not foreign
             else:
                 return None
-        if error is not None:
-            error.args = ("; ".join(reasons),)
+        error = most_telling(failures)
+        error.args = ("; ".join(map(str, failures)),)
         return error
 
     def _on_lost(self, failure: Failure) -> None:

@@ -18,12 +18,20 @@ one that has held for ten times as long starts anew, so that flapping costs no m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from acquit.errors import AuthenticationFailed, ConfigurationError, EndpointError
+from acquit.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    ConnectionClosed,
+    ConnectionFailed,
+    ConnectionLost,
+    ConnectTimeout,
+    EndpointError,
+)
 from acquit.protocol.definitions import AmqpCondition, ConnectionCondition
 from acquit.protocol.events import ConnectionEnded
 
@@ -37,6 +45,15 @@ RETRIED: Final = frozenset(
 )
 """Conditions of a *close* that may be gone at the next try: an operator or a crash ended the connection, or there was
 no room. All others (permission, not found, what we said wrong) would be the same again."""
+_TELLING: Final = (
+    ConfigurationError,
+    AuthenticationFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    ConnectTimeout,
+    ConnectionFailed,
+)
+"""Errors of an attempt to connect, those that say most first: the further a host went with us, the more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +177,12 @@ def is_final(error: Exception) -> bool:
     return answered and error.condition not in RETRIED  # type: ignore[attr-defined]  # an EndpointError
 
 
+def most_telling(failures: Sequence[Exception]) -> Exception:
+    """Return the error that says most about why no host of a list has taken us, in whatever order they were tried: a
+    mistake of ours, then what a host had against us, then those that said nothing."""
+    return min(failures, key=lambda error: [isinstance(error, kind) for kind in _TELLING].index(True))
+
+
 class ConnectionEventKind(Enum):
     """The kind of event that happened to a connection."""
 
@@ -188,4 +211,12 @@ class ConnectionEvent:
     """Seconds that the outage has lasted."""
 
 
-__all__ = ["Backoff", "ConnectionEvent", "ConnectionEventKind", "Reconnect", "is_final", "worth_another_try"]
+__all__ = [
+    "Backoff",
+    "ConnectionEvent",
+    "ConnectionEventKind",
+    "Reconnect",
+    "is_final",
+    "most_telling",
+    "worth_another_try",
+]

@@ -547,6 +547,37 @@ def test_hosts_that_are_of_no_use_for_different_reasons_are_all_named() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_user_who_is_refused_is_told_so_whichever_host_was_the_last(last: bool) -> None:
+    async def main() -> None:
+        async with useless("a user of its own") as one:
+            urls = ["amqp://127.0.0.1:1", f"amqp://{one}"] if last else [f"amqp://{one}", "amqp://127.0.0.1:1"]
+            with pytest.raises(errors.AuthenticationFailed) as failed:
+                await aio.connect(urls, options=ConnectOptions())
+            assert all(part in str(failed.value) for part in ("127.0.0.1:1: ", f"{one} refused to authenticate us"))
+
+    run(main)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_outage_is_over_for_a_user_who_is_refused_whichever_host_was_the_last(last: bool) -> None:
+    async def main() -> None:
+        away, standby = Refusing(), Refusing()
+        standby.condition = AmqpCondition.NOT_FOUND
+        async with serve(away) as one, serve(standby) as two:
+            urls = [f"amqp://ann:secret@{one}", f"amqp://{two}"]
+            connection = await aio.connect(urls[::-1] if last else urls, options=fast())
+            receiver = await (await connection.session()).receiver("q")
+            away.users = {"ann": "another"}
+            assert away.connection.pump is not None
+            away.connection.pump.abort()
+            with pytest.raises(errors.AuthenticationFailed) as failed:
+                await receiver.receive()
+            assert all(part in str(failed.value) for part in (f"{one} refused to authenticate us", "(amqp:not-found)"))
+
+    run(main)
+
+
 def test_a_mistake_in_the_options_is_told_whatever_other_hosts_would_say() -> None:
     async def main() -> None:
         async with serve(Server()) as where:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from acquit import ConnectOptions, Reconnect
-from acquit.client.reconnecting import HELD, RETRIED, Backoff, is_final, worth_another_try
-from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionClosed, ConnectionLost, ConnectTimeout
+from acquit.client.reconnecting import HELD, RETRIED, Backoff, is_final, most_telling, worth_another_try
+from acquit.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    ConnectionClosed,
+    ConnectionFailed,
+    ConnectionLost,
+    ConnectTimeout,
+)
 from acquit.protocol.definitions import AmqpCondition, ConnectionCondition, Error
 from acquit.protocol.events import ConnectionEnded
 
@@ -106,6 +114,19 @@ def test_what_would_fail_again_at_the_same_host() -> None:
     assert not is_final(ConnectionClosed("full", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED, remote=True))
     assert not is_final(ConnectTimeout("late"))
     assert not is_final(ConnectionLost("gone"))
+
+
+def test_the_error_that_says_most_is_the_same_in_each_order() -> None:
+    by_what_they_say = [
+        ConfigurationError("no"),
+        AuthenticationFailed("no"),
+        ConnectionClosed("no"),
+        ConnectionLost("gone"),
+        ConnectTimeout("late"),
+        ConnectionFailed("nobody there"),
+    ]
+    for one, another in pairwise(by_what_they_say):
+        assert most_telling([one, another]) is most_telling([another, one]) is one
 
 
 @pytest.mark.parametrize(
