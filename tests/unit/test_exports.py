@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -34,6 +36,39 @@ def test_an_undocumented_or_untyped_thing_is_named() -> None:
         "acquit.bare: parameter y is Any",
         "acquit.bare: no return type",
     ]
+
+
+def functions_of(name: str, value: object) -> Iterator[tuple[str, Any]]:
+    """What is public of `value` and has annotations: itself, and, of a class, its methods and properties, inherited
+    ones, too."""
+    if inspect.isfunction(value) or inspect.isclass(value):
+        yield name, value
+    if not inspect.isclass(value):
+        return
+    for attribute in dir(value):
+        if attribute.startswith("_") and attribute != "__init__":
+            continue
+        member = inspect.getattr_static(value, attribute)
+        member = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if inspect.isfunction(member):
+            yield f"{name}.{attribute}", member
+
+
+def test_the_types_of_what_is_public_are_known_at_run_time() -> None:
+    """Frameworks that inject arguments or check them ask for the hints of whatever they are given."""
+    import acquit.aio
+
+    asked, unknown = 0, []
+    for module in (acquit, acquit.aio, acquit.errors):
+        for exported in check_public_names.exported(module):
+            for name, function in functions_of(f"{module.__name__}.{exported}", getattr(module, exported)):
+                asked += 1
+                try:
+                    get_type_hints(function)
+                except (NameError, TypeError) as exc:
+                    unknown.append(f"{name}: {exc}")
+    assert unknown == []
+    assert asked > 500
 
 
 PIPELINE = '''

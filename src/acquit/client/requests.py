@@ -78,7 +78,7 @@ BUFFER_BYTES: Final = 16 * 1024 * 1024
 ENDED_MAX: Final = 10_000
 """Requests that have ended, the latest, of which a reply counts as late and not as unknown."""
 
-Reply: TypeAlias = "Message | Content | None"
+Reply: TypeAlias = Message | Content | None
 """The result of a handler of requests: None for no reply."""
 
 
@@ -448,7 +448,7 @@ class ResponderBase:
         return self._replies.dropped
 
 
-Handler: TypeAlias = "Callable[[ReceivedMessage], Reply | Awaitable[Reply]]"
+Handler: TypeAlias = Callable[[ReceivedMessage], Reply | Awaitable[Reply]]
 
 
 class Responder(ResponderBase, AsyncClosing):

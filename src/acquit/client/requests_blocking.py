@@ -79,7 +79,7 @@ class Requester(Closing):
             self._loop.run(self._aio.close(timeout))
 
 
-Handler: TypeAlias = "Callable[[ReceivedMessage], Reply]"
+Handler: TypeAlias = Callable[[ReceivedMessage], Reply]
 
 
 class Responder(ResponderBase, Closing):

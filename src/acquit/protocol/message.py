@@ -37,7 +37,6 @@ from acquit.protocol.types import (
     Array,
     Byte,
     Described,
-    Encodable,  # noqa: F401 -- a name in `Content`, for typing.get_type_hints
     Symbol,
     Timestamp,
     ULong,

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Union
 
 from acquit.errors import EncodeError
 
@@ -253,6 +253,11 @@ Value: TypeAlias = Union[
 ]
 """Values that decoding gives. Encoding takes `object` and checks at run time: invariant containers hinder callers."""
 
+if TYPE_CHECKING:
+    _Item: TypeAlias = "Encodable | None"
+else:
+    _Item = object  # a name in quotes would be looked up wherever `Encodable` is used, by typing.get_type_hints
+
 Encodable: TypeAlias = (
     bool
     | int
@@ -264,8 +269,8 @@ Encodable: TypeAlias = (
     | uuid.UUID
     | Array
     | Described
-    | Sequence["Encodable | None"]
-    | Mapping[Any, "Encodable | None"]
+    | Sequence[_Item]
+    | Mapping[Any, _Item]
 )
 """Values that programs may send, but for None: any `Value`, and lists and dicts of whatever these are known to hold, as
 `Sequence` and `Mapping` are covariant. A mapping is not so in its keys, whence the `Any`: which keys AMQP holds is told

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from acquit.client import aio
+from acquit.client import aio, requests, requests_blocking
 from acquit.client.aio.session import attach_in_runs
 from acquit.client.blocking.messages import Receipt, ReceivedMessage, answered
 from acquit.client.blocking.receiver import Receiver, RunReceiver
@@ -14,14 +13,10 @@ from acquit.client.blocking.sender import Sender
 from acquit.client.entries import DeliveryStore
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode, ReceiverSpec
+from acquit.client.subscriptions import Subscription
 from acquit.client.threads import LoopThread
 from acquit.client.with_closing import Closing
 from acquit.protocol.delivery import Outcome
-
-if TYPE_CHECKING:
-    from acquit.client.requests import Reply
-    from acquit.client.requests_blocking import Requester, Responder
-    from acquit.client.subscriptions import Subscription
 
 
 class Session(Closing):
@@ -146,7 +141,7 @@ class Session(Closing):
         reply_to: str | None = None,
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
         topic: bool = False,
-    ) -> Requester:
+    ) -> requests_blocking.Requester:
         """Send requests to `address` and wait for their replies: see `Requester.request`. None is the anonymous
         terminus, where each request's `to` says where it goes; `topic`: the address is a topic's.
 
@@ -155,23 +150,21 @@ class Session(Closing):
         Unauthorized or another LinkDetached where the peer refuses.
         """
 
-        from acquit.client.requests_blocking import Requester
-
-        async def attach() -> Requester:
+        async def attach() -> requests_blocking.Requester:
             requester = await self._aio.requester(address, reply_to=reply_to, delivery_mode=delivery_mode, topic=topic)
-            return Requester(requester, self._loop)
+            return requests_blocking.Requester(requester, self._loop)
 
         return self._loop.run(attach())
 
     def responder(
         self,
         address: str,
-        handler: Callable[[ReceivedMessage], Reply],
+        handler: Callable[[ReceivedMessage], requests.Reply],
         *,
         concurrency: int = 1,
         prefetch: int = 100,
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
-    ) -> Responder:
+    ) -> requests_blocking.Responder:
         """Answer the requests to `address`, from now on: `handler` is called with each, on `concurrency` threads (see
         `Receiver.start_listener`), and what it returns goes back as the reply, a body or a Message; None is no reply.
 
@@ -180,9 +173,7 @@ class Session(Closing):
         request itself, such as reject it. In NO_ACK and PRE_ACK it is acknowledged before. Raises ConfigurationError
         for a concurrency that makes no sense, NotFound, Unauthorized or another LinkDetached where the peer refuses.
         """
-        from acquit.client.requests_blocking import open_responder
-
-        return open_responder(self, address, handler, concurrency, prefetch, delivery_mode)
+        return requests_blocking.open_responder(self, address, handler, concurrency, prefetch, delivery_mode)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and
