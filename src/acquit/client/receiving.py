@@ -524,7 +524,8 @@ class ReceiverCore(ReceiverBase):
             room = self._within_unanswered(room)
         room = max(room, 0) + resumed
         # Half of the prefetch is worth a flow. Less is, too, when somebody has nothing to do before it comes.
-        if room < credit or (room > credit and (room - credit >= prefetch // 2 or not (credit or self.buffer))):
+        urgent = credit < resumed or not (credit or self.buffer)
+        if room < credit or (room > credit and (room - credit >= prefetch // 2 or urgent)):
             self.link.grant(max(room, 0))
 
     @property

@@ -18,6 +18,11 @@ sends stay what they are. Each attach carries our unsettled map, the broker's an
     transferred, no outcome heard        its outcome is there: it is         never arrived: it is sent again,
                                          confirmed, and settled              under the same tag
 
+A map that no frame holds is told in parts, and the link is detached and attached with the next part until both maps are
+complete; nothing new is sent before. Each makes ours smaller: what the broker has is settled, what it is known to lack
+(`lacking`) is gone, or has yet to be sent. A receiver's part names what is decided, as what is not would only come to
+wait again, and what the broker has named and we do not know: that comes again.
+
 The broker names the identity of its terminus. If it is not the one that the store knows, the terminus was ended
 meanwhile (its time was over, its queue was deleted): then nobody can tell what became of what was unsettled, and that
 is what the receipts say.
@@ -38,6 +43,7 @@ from acquit.client.failures import Failure
 from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import TAKEN_BACK, MessageCore, describe
 from acquit.client.receiving import ReceiverCore
+from acquit.client.resumable import MapExchange, identity_of, incomplete_maps, lacking, map_room, refusal
 from acquit.client.sending import PreparedMessage, SenderCore, StoredPayload
 from acquit.client.sources import make_source
 from acquit.errors import ConfigurationError, LinkDetached
@@ -54,7 +60,7 @@ from acquit.protocol.definitions import (
     TerminusExpiryPolicy,
 )
 from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
-from acquit.protocol.extensions import RESUME, TERMINUS
+from acquit.protocol.extensions import RESUME
 from acquit.protocol.resumption import first_fitting
 
 if TYPE_CHECKING:
@@ -64,70 +70,10 @@ if TYPE_CHECKING:
     from acquit.client.received import SessionCoreBase
     from acquit.protocol.body import Content
     from acquit.protocol.constants import Outcome
-    from acquit.protocol.endpoint import Link
     from acquit.protocol.message import Message
 
 RECEIPTS_MAX: Final = 1_000
 """Receipts of a receiver that may be kept before it is worth looking which have ended."""
-_ATTACH_BYTES: Final = 2_048
-"""Bytes of an attach that are kept free for all but its unsettled map."""
-_FRAME_BYTES_MIN: Final = 2 * _ATTACH_BYTES
-
-
-def check_exactly_once(session: SessionCoreBase, spec: SenderSpec | ReceiverSpec) -> None:
-    """Raise ConfigurationError for an exactly-once link that could not keep its promise."""
-    store, mode = spec.exactly_once, session.mode
-    if store is None:
-        return
-    if isinstance(store, type) or not all(hasattr(store, name) for name in ("durable", "load", "write")):
-        raise ConfigurationError(
-            f"exactly_once takes a DeliveryStore, such as acquit.FileStore(path) or acquit.MemoryStore(), got {store!r}"
-        )
-    if spec.unreliable:
-        raise ConfigurationError(f"{spec.what} is unreliable: nothing about it can be exactly once")
-    if mode.transacted:
-        raise ConfigurationError("exactly_once is not for sessions in mode TRANSACTED: its links resume, they do not")
-    if spec.address is None:
-        raise ConfigurationError("an exactly-once link needs an address: one that the broker makes does not last")
-    if store.durable and not session.core.named:
-        raise ConfigurationError(
-            "exactly_once with a store that outlives the process needs a connection with a container_id, by which the "
-            "broker knows the program again: acquit.connect(url, container_id=...)"
-        )
-    if store.durable and not spec.named:
-        raise ConfigurationError("exactly_once with a store that outlives the process needs a link with a name=")
-
-
-def check_receiving(session: SessionCoreBase, spec: ReceiverSpec) -> None:
-    """Raise ConfigurationError for an exactly-once receiver where messages are acknowledged without the user."""
-    if spec.exactly_once is None:
-        return
-    if session.mode.rcv_settle_mode is not RcvSettleMode.SECOND:
-        raise ConfigurationError(
-            f"an exactly-once receiver needs a session in mode CLIENT or INDIVIDUAL, not {session.mode.name.name}"
-        )
-    if spec.topic and (spec.subscription is None or not spec.subscription.durable):
-        raise ConfigurationError("an exactly-once receiver of a topic needs a durable subscription")
-    if spec.browse or (spec.subscription is not None and spec.subscription.shared):
-        raise ConfigurationError("an exactly-once receiver neither browses nor shares a subscription")
-
-
-def refusal(link: Link) -> str | None:
-    """Return why a peer's answer to an attach is not enough for exactly once; None where it is."""
-    answer = link.remote_attach
-    if answer is None or RESUME not in answer.offered_capabilities:
-        return f"the peer does not resume deliveries ({RESUME}), so that exactly_once is not to be had from it"
-    frame_bytes = link.session.connection.peer_frame_size_max
-    if frame_bytes < _FRAME_BYTES_MIN:
-        return f"the peer takes frames of {frame_bytes} bytes, too short to tell what is unsettled"
-    return None
-
-
-def identity_of(link: Link) -> bytes:
-    """Return the identity of the peer's terminus."""
-    answer = link.remote_attach
-    value = None if answer is None or answer.properties is None else answer.properties.get(TERMINUS)
-    return bytes(value) if isinstance(value, bytes) else b""
 
 
 class _HeldDelivery:
@@ -145,7 +91,18 @@ class _HeldDelivery:
 class ResumingReceiver(ReceiverCore):
     """A receiver whose deliveries are resumed."""
 
-    __slots__ = ("_again", "_expected", "_held", "_identity", "_receipts", "_refusal", "_store", "_told")
+    __slots__ = (
+        "_expected",
+        "_held",
+        "_identity",
+        "_maps",
+        "_receipts",
+        "_refusal",
+        "_store",
+        "_told",
+        "_unknown",
+        "_wanted",
+    )
 
     resumes = True
 
@@ -159,13 +116,17 @@ class ResumingReceiver(ReceiverCore):
             tag: _HeldDelivery(None, outcome) for tag, outcome in known.outcomes.items()
         }
         self._told: dict[bytes, DeliveryState | None] = {}
-        """The map of our last attach, without what is settled since."""
+        """Outcomes that the last attach named and the peer's map answered, without what is settled since; before the
+        peer has answered, all that were decided then."""
+        self._wanted: list[bytes] = []
+        """Tags that the peer's last map had, and we hold: where our next one has parts, they come first."""
+        self._unknown: list[bytes] = []
+        """Tags that the peer's last map had and we do not hold, where it does not send them before ours names them."""
+        self._maps = MapExchange()
         self._receipts: dict[SettlementReceipt, None] = {}
         """Receipts that may be open."""
         self._refusal: Failure | None = None
         """The reason why we detach a link that the peer has granted; whoever waits hears it when that is done."""
-        self._again = False
-        """The link is being detached to be attached once more."""
         self._expected: set[bytes] = set()
         """Tags that the broker is still to resume on this link."""
 
@@ -200,10 +161,9 @@ class ResumingReceiver(ReceiverCore):
     def attach(self) -> None:
         """Attach with what is unsettled here, or, where nothing can ever have been, without a map (2.7.3)."""
         spec, mode, engine = self.spec, self.mode, self.session.engine
-        ours: dict[bytes, DeliveryState | None] = {tag: held.outcome for tag, held in self._held.items()}
-        room = self.session.core.engine.peer_frame_size_max - _ATTACH_BYTES
-        named, incomplete = first_fitting(ours, (), max(room, 0))
-        self._told = dict(named)
+        named, incomplete = self._map()
+        self._maps.begin((named, incomplete))
+        self._told = self._decided()
         source = make_source(spec, OUTCOMES_ASKED, named=self.session.core.named, default_outcome=mode.default_outcome)
         source.durable = TerminusDurability.UNSETTLED_STATE
         source.expiry_policy = TerminusExpiryPolicy.NEVER
@@ -221,8 +181,24 @@ class ResumingReceiver(ReceiverCore):
         )
         self._silent = True  # what is to be resumed comes first, and how much that is the answer tells
 
+    def _decided(self) -> dict[bytes, DeliveryState | None]:
+        return {tag: held.outcome for tag, held in self._held.items() if held.outcome is not None}
+
+    def _map(self) -> tuple[dict[bytes, DeliveryState | None], bool]:
+        """Return our unsettled map, and whether that is not all of it: where ours or the peer's has parts, it has what
+        is decided, as far as that fits. The rest would only be sent again, to wait for the user as it does here."""
+        room_bytes = map_room(self.session.core.engine)
+        named, incomplete = first_fitting({tag: held.outcome for tag, held in self._held.items()}, (), room_bytes)
+        if incomplete or self._maps.cut:
+            ours = {**dict.fromkeys(self._unknown), **self._decided()}
+            return first_fitting(ours, self._wanted, room_bytes)[0], True
+        return named, False
+
     def on_attached(self) -> None:
         """Compare the two maps."""
+        if self._maps.leaving:
+            self.detach()
+            return
         if (refused := refusal(self.link)) is not None:
             self._refusal = Failure(LinkDetached, f"{self.spec.what} was detached by us: {refused}")
             self.link.detach(Error(AmqpCondition.NOT_IMPLEMENTED, refused))
@@ -233,14 +209,28 @@ class ResumingReceiver(ReceiverCore):
         answer = self.link.remote_attach
         assert answer is not None
         theirs = answer.unsettled or {}
-        if not answer.incomplete_unsettled:
-            gone = [tag for tag in self._told if tag not in theirs and tag in self._held]
-            for tag in gone:
-                self._over(tag, self._held[tag], None)
-            self._forget(gone)
-        incomplete = self.link.local_attach is not None and self.link.local_attach.incomplete_unsettled
-        self._expected = set(theirs).intersection(self._told) if incomplete else set(theirs)
+        gone = lacking(self.link, self._held)
+        for tag in gone:
+            self._over(tag, self._held[tag], None)
+        self._forget(gone)
+        asked = self.link.local_attach
+        assert asked is not None
+        named = theirs.keys() & (asked.unsettled or {}).keys()
+        self._told = {tag: outcome for tag, outcome in self._told.items() if tag in named}
+        self._wanted = [tag for tag in theirs if tag in self._held]
+        new = [tag for tag, state in theirs.items() if tag not in self._held and not is_outcome(state)]
+        self._expected = named if asked.incomplete_unsettled else {*self._wanted, *new}
+        self._unknown = [tag for tag in new if tag not in self._expected]
         super().on_attached()
+        self._maps.compare(answer)
+        self.session.core.short_of_credit[self] = None
+        self._attach_again()
+
+    def top_up(self) -> None:
+        """Grant credit; at the close, for what is still to be resumed."""
+        super().top_up()
+        if self.closing and self._maps.stands(self.link) and self.link.credit < self.resumptions:
+            self.link.grant(self.resumptions)
 
     def _begin_anew(self, identity: bytes) -> None:
         """The broker keeps another terminus than we know of: this is the first time, or the other one was ended."""
@@ -251,6 +241,7 @@ class ResumingReceiver(ReceiverCore):
                 self._lost(held)
             self._held.clear()
             self._told.clear()
+            self._wanted.clear()
         self._identity = identity
         self._store.write([*entries, StoreEntry(EntryKind.IDENTITY, name, b"", identity)])
 
@@ -288,6 +279,7 @@ class ResumingReceiver(ReceiverCore):
             else:
                 message.number = after
         self._expected.clear()
+        self._maps.compared = False
         if self.drained is not None:
             self.drained.fail(failure)
         self.notify()
@@ -298,6 +290,8 @@ class ResumingReceiver(ReceiverCore):
         self.closing = True
         if self.failure is None and self.session.out_of_reach(self):
             self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us", orderly=True))
+        elif self._maps.again:
+            self._maps.leaving = True
         elif self.failure is None:
             lasts = self._store.durable or self.spec.subscription is not None
             self.link.detach(closed=not lasts and (self.attached.done or not self._identity))
@@ -319,6 +313,7 @@ class ResumingReceiver(ReceiverCore):
         if fresh:
             super().on_deliveries(fresh)
         self.session.say_all()  # outcomes that were decided since the attach
+        self._attach_again()
         self.session.core.short_of_credit[self] = None
 
     def _take_in(self, messages: list[MessageCore]) -> None:
@@ -354,6 +349,7 @@ class ResumingReceiver(ReceiverCore):
             self._over(tag, held, None)
             self._forget((tag,))
         self.session.core.short_of_credit[self] = None
+        self._attach_again()
 
     def on_settled(self, deliveries: list[Delivery]) -> None:
         """The broker has settled deliveries: nobody asks for them again."""
@@ -376,6 +372,8 @@ class ResumingReceiver(ReceiverCore):
         elif not core.interrupted and not delivery.over and delivery.tag not in self._expected:
             delivery.context = receipt
             self.session.say(outcome, delivery)
+        else:
+            self._attach_again()
 
     def _over(self, tag: bytes, held: _HeldDelivery, theirs: object) -> None:
         """A delivery is settled: by our outcome, or, if the broker says another, by that."""
@@ -406,18 +404,15 @@ class ResumingReceiver(ReceiverCore):
         return len(self._expected)
 
     def _attach_again(self) -> None:
-        """Attach once more, where not all of a map fitted its frame and what was named is settled."""
-        attaches = self.link.local_attach, self.link.remote_attach
-        incomplete = any(one is not None and one.incomplete_unsettled for one in attaches)
-        if incomplete and not self._expected and not self._told:
-            self._again = True
-            self.link.detach(closed=False)
+        """Attach once more, where not all of a map fitted its frame, what both have named is settled, and there is
+        something else to say."""
+        if self._maps.unfinished(self.link) and not self._expected and not self._told:
+            self._maps.go_on(self.link, self._map())
 
     def attaches_again(self, lost: list[Delivery]) -> bool:
         """True if the link was detached to be attached once more, which it is now."""
-        if not self._again:
+        if not self._maps.again:
             return False
-        self._again = False
         self.session.engine.lose_deliveries(lost)
         self.attach()
         return True
@@ -439,7 +434,16 @@ OUTCOMES_ASKED: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:relea
 class ResumingSender(SenderCore):
     """A sender whose sends are resumed: the outcome of each is heard, and none is posted twice."""
 
-    __slots__ = ("_again", "_identity", "_named", "_refusal", "_refused", "_store", "_storing", "_unsettled")
+    __slots__ = (
+        "_confirming",
+        "_identity",
+        "_maps",
+        "_refusal",
+        "_refused",
+        "_store",
+        "_storing",
+        "_unsettled",
+    )
 
     resumes = True
 
@@ -452,16 +456,16 @@ class ResumingSender(SenderCore):
         self._tags = _lasting_tags(session.core.wall_clock())
         self._unsettled: dict[bytes, SendPromise] = {}
         """Sends that may have been transferred and are not forgotten in the store, by delivery-tag: each attach has to
-        name them, as the peer forgets what it does not name."""
+        name them, as the peer forgets what it does not name. Those that the peer is known not to have are in the queue
+        again, and named no more."""
         self._refused: dict[bytes, DeliveryState | None] = {}
         """Outcomes of sends that the peer did not accept, by delivery-tag. They are told when the store has forgotten
         these: if this program and then the peer were killed before, they would be sent again, and might be posted."""
-        self._named: set[bytes] = set()
-        """Tags that our last attach had in its map."""
         self._refusal: Failure | None = None
         """The reason why we detach a link that the peer has granted; whoever waits hears it when that is done."""
-        self._again = False
-        """The link is being detached to be attached once more."""
+        self._maps = MapExchange()
+        self._confirming = False
+        """Sends whose outcome the peer's map told are being forgotten in the store."""
         self._storing: dict[SendPromise, None] = {}
         """Sends that are on their way into the store: put in by user code, taken out on the store's thread."""
         for tag, payload in known.sends.items():
@@ -473,7 +477,8 @@ class ResumingSender(SenderCore):
     @property
     def recovered(self) -> int:
         """The number of sends that an earlier life of the program left without an outcome, and that have none yet."""
-        return sum(type(promise) is SendPromise and not promise.done for promise in self._unsettled.values())
+        sends = (*self._unsettled.values(), *self.queue)
+        return sum(type(promise) is SendPromise and not promise.done for promise in sends)
 
     # -- user side -----------------------------------------------------------------------------------------------------
 
@@ -540,10 +545,10 @@ class ResumingSender(SenderCore):
     def attach(self) -> None:
         """Attach with the sends that have no outcome, or, where there never can have been any, without a map."""
         spec = self.spec
+        self._confirming = False
         ours: dict[bytes, DeliveryState | None] = dict.fromkeys(self._unsettled)
-        room = self.session.core.engine.peer_frame_size_max - _ATTACH_BYTES
-        named, incomplete = first_fitting(ours, (), max(room, 0))
-        self._named = set(named)
+        named, incomplete = first_fitting(ours, (), map_room(self.session.core.engine))
+        self._maps.begin(ours.keys())
         capabilities = (*spec.capabilities, "topic") if spec.topic else spec.capabilities
         self.link = self.session.engine.attach_sender(
             spec.name,
@@ -565,6 +570,9 @@ class ResumingSender(SenderCore):
 
     def on_attached(self) -> None:
         """Compare the two maps."""
+        if self._maps.leaving:
+            self.detach()
+            return
         refused = refusal(self.link)
         identity = identity_of(self.link)
         if refused is None and self._identity and identity != self._identity and self._unsettled:
@@ -582,29 +590,39 @@ class ResumingSender(SenderCore):
         answer = self.link.remote_attach
         assert answer is not None
         theirs = answer.unsettled or {}
-        again: list[SendPromise] = []
+        never_arrived = lacking(self.link, self._unsettled)
+        if not incomplete_maps(self.link):
+            never_arrived += [tag for tag in self._unsettled if tag in theirs and not is_outcome(theirs[tag])]
         heard: list[bytes] = []
-        waiting = {id(promise) for promise in self.queue}
         for tag in sorted(self._unsettled):
-            promise = self._unsettled[tag]
-            state = theirs.get(tag)
-            if state is not None and is_outcome(state):
+            if is_outcome(state := theirs.get(tag)):
                 heard.append(tag)
-                self._hear(tag, promise, state)
-            elif promise.done or tag in self._refused:
-                continue  # it is being forgotten, and never sent again
-            elif tag in self._named and not answer.incomplete_unsettled and id(promise) not in waiting:
-                again.append(promise)
-        for promise in reversed(again):
-            self._sent_bytes -= len(promise.payload) if promise.transferred else 0
-            self.queue.appendleft(promise)
+                self._hear(tag, self._unsettled[tag], state)
+        self._put_back(never_arrived)
+        self._confirming = bool(heard)
         super().on_attached()
+        self._maps.compare(answer)
         if heard:
             self._confirm_when_safe(heard)
+        self._attach_again()
+
+    def _put_back(self, tags: list[bytes]) -> None:
+        """Put sends that the peer does not have, in the order of their tags, back in front of those that never left."""
+        queue, promises = self.queue, []
+        for tag in tags:
+            promise = self._unsettled[tag]
+            if not promise.done and tag not in self._refused:  # else it is being forgotten, and never sent again
+                del self._unsettled[tag]
+                self._sent_bytes -= len(promise.payload)
+                promises.append(promise)
+        while queue and queue[0].transferred:  # those that an earlier attach has put back
+            promises.append(queue.popleft())
+        queue.extendleft(sorted(promises, key=lambda promise: promise.tag or b"", reverse=True))
 
     def on_interrupted(self, lost: list[Delivery]) -> None:
         """The connection is lost: what was sent is resumed."""
         self.in_flight = 0
+        self._maps.compared = False
 
     def give_up_waiting(self, failure: Failure) -> None:
         """Do nothing: what is stored waits for the connection as long as it takes."""
@@ -618,8 +636,7 @@ class ResumingSender(SenderCore):
         queue, link = self.queue, self.link
         if not self.session.core.writable or self.session.core.interrupted or not self.attached.done:
             return
-        incomplete = link.remote_attach is not None and link.remote_attach.incomplete_unsettled
-        incomplete = incomplete or (link.local_attach is not None and link.local_attach.incomplete_unsettled)
+        incomplete = incomplete_maps(link)
         while queue and link.sendable and not incomplete:
             promises = [queue.popleft() for _ in range(min(len(queue), link.room or 1))]
             tags = [promise.tag or b"" for promise in promises]
@@ -657,7 +674,6 @@ class ResumingSender(SenderCore):
     def _hear(self, tag: bytes, promise: SendPromise, state: DeliveryState | None) -> None:
         if promise.done or tag in self._refused:
             return
-        self._sent_bytes += 0 if promise.transferred else len(promise.payload)
         if isinstance(state, Accepted):
             promise.settle(state)
         else:
@@ -671,6 +687,7 @@ class ResumingSender(SenderCore):
                 self._tell_refused(tag)
                 self._unsettled.pop(tag, None)
             then()
+            self._attach_again()
 
         def kept(error: BaseException) -> None:
             failure = Failure(LinkDetached, f"it was refused, and is still in the store, which failed: {error}")
@@ -697,25 +714,24 @@ class ResumingSender(SenderCore):
         link = self.link
 
         def confirm() -> None:
-            for tag in tags:
-                if self.link is link and link.sendable:
-                    link.send(tag, b"", resume=True, settled=True)
-            self._attach_again()
+            if self.link is link:
+                self._confirming = False
+                for tag in tags:
+                    if link.sendable:
+                        link.send(tag, b"", resume=True, settled=True)
 
         self._forget(tags, confirm)
 
     def _attach_again(self) -> None:
-        attaches = self.link.local_attach, self.link.remote_attach
-        incomplete = any(one is not None and one.incomplete_unsettled for one in attaches)
-        if incomplete and not self._named.intersection(self._unsettled):
-            self._again = True
-            self.link.detach(closed=False)
+        """Attach once more, where not all of a map fitted its frame, what both have named is settled, and ours has
+        become smaller."""
+        if self._maps.unfinished(self.link) and not self._confirming:
+            self._maps.go_on(self.link, self._unsettled.keys())
 
     def attaches_again(self, lost: list[Delivery]) -> bool:
         """True if the link was detached to be attached once more, which it is now."""
-        if not self._again:
+        if not self._maps.again:
             return False
-        self._again = False
         self.session.engine.lose_deliveries(lost)
         self.attach()
         return True
@@ -741,6 +757,8 @@ class ResumingSender(SenderCore):
         self.closing = True
         if self.failure is None and self.session.out_of_reach(self):
             self.session.forget(self, Failure(LinkDetached, f"{self.spec.what} was closed by us", orderly=True))
+        elif self._maps.again:
+            self._maps.leaving = True
         elif self.failure is None:
             self.link.detach(closed=not self._store.durable and (self.attached.done or not self._identity))
         else:
@@ -755,4 +773,4 @@ def _lasting_tags(now_s: float) -> Iterator[bytes]:
     return (f"{begin}{number:08x}".encode() for number in count())
 
 
-__all__ = ["ResumingReceiver", "ResumingSender", "check_exactly_once", "check_receiving"]
+__all__ = ["ResumingReceiver", "ResumingSender"]

@@ -25,7 +25,8 @@ from acquit.client.options import ReceiverSpec, SenderSpec, check_subscription
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import TAKEN_BACK, Kinds, MessageCore, ReceiverBase, SessionCoreBase, describe
 from acquit.client.receiving import ReceiverCore, lose
-from acquit.client.resuming import ResumingReceiver, ResumingSender, check_exactly_once, check_receiving
+from acquit.client.resumable import check_exactly_once, check_receiving
+from acquit.client.resuming import ResumingReceiver, ResumingSender
 from acquit.client.run_receiving import RunReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.transacted_sending import TransactedSender

@@ -460,14 +460,6 @@ def test_a_send_within_the_programs_own_transaction_says_what_it_waits_for(
         assert receipt.done and depth(broker) == 3
 
 
-@pytest.mark.parametrize("store", [True, "folder", acquit.FileStore], ids=str)
-def test_what_is_no_store_is_refused_by_name(broker: acquit.Broker, store: object) -> None:
-    with connect(broker.url) as connection:
-        for attach in (connection.session().sender, connection.session("individual").receiver):
-            with pytest.raises(ConfigurationError, match=r"takes a DeliveryStore, such as acquit.FileStore\(path\)"):
-                attach("q", name="n", exactly_once=store)  # type: ignore[arg-type]
-
-
 def test_a_connection_closes_after_the_store_of_what_it_still_holds(
     broker: acquit.Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -511,35 +503,6 @@ def _end_termini(connection: acquit.Connection) -> None:
             node.request("DELETE", TERMINUS_ENTITY, name=row[0])
 
 
-@pytest.mark.parametrize(
-    ("mode", "options", "complaint"),
-    [
-        ("auto", {}, "mode CLIENT or INDIVIDUAL"),
-        ("transacted", {}, "TRANSACTED"),
-        ("individual", {"unreliable": True}, "unreliable"),
-        ("individual", {"browse": True}, "browses"),
-        ("individual", {"topic": True}, "durable subscription"),
-    ],
-)
-def test_what_could_not_be_kept_is_refused(
-    broker: acquit.Broker, mode: str, options: dict[str, object], complaint: str
-) -> None:
-    with connect(broker.url) as connection, pytest.raises(ConfigurationError, match=complaint):
-        connection.session(mode).receiver("q", name="in", exactly_once=MemoryStore(), **options)  # type: ignore[arg-type]
-
-
-def test_a_store_that_outlives_the_process_needs_names_that_do(broker: acquit.Broker, tmp_path: Path) -> None:
-    with SqliteStore(tmp_path / "work.db") as store:
-        with acquit.connect(broker.url) as connection, pytest.raises(ConfigurationError, match="container_id"):
-            connection.session("individual").receiver("q", name="in", exactly_once=store)
-        with connect(broker.url) as connection, pytest.raises(ConfigurationError, match="name="):
-            connection.session("individual").receiver("q", exactly_once=store)
-        with connect(broker.url) as connection:
-            sender = connection.session().sender("q", name="out", exactly_once=MemoryStore())
-            with pytest.raises(ConfigurationError, match="SqlStore"):
-                sender.prepare("one", sqlite3.connect(tmp_path / "work.db").cursor())
-
-
 def test_a_durable_subscription_resumes(broker: acquit.Broker, proxy: Proxy) -> None:
     with connect(proxy.url) as connection:
         session = connection.session("individual")
@@ -551,41 +514,6 @@ def test_a_durable_subscription_resumes(broker: acquit.Broker, proxy: Proxy) -> 
         proxy.cut()
         assert message.accept().status is ReceiptStatus.APPLIED
         assert receiver.receive(timeout=0.2) is None
-
-
-@pytest.mark.parametrize("frame_bytes", [4_096])
-def test_maps_that_no_frame_holds_are_told_in_parts(tmp_path: Path, frame_bytes: int) -> None:
-    from acquit.broker.options import BrokerOptions, ConnectionLimits
-
-    limits = ConnectionLimits(max_frame_size=frame_bytes)
-    options = acquit.ConnectOptions(max_frame_size=frame_bytes, reconnect=acquit.Reconnect(delay_ms=10))
-    with acquit.Broker(config=BrokerOptions(connection=limits)) as broker, Proxy(broker.url) as proxy:
-        with acquit.connect(proxy.url, container_id="app", options=options) as connection:
-            session = connection.session("individual")
-            sender = session.sender("q", name="out", exactly_once=MemoryStore())
-            receipts = [sender.send(str(number), wait=False) for number in range(600)]
-            for receipt in receipts:
-                receipt.result(timeout=10)
-            receiver = receiver_of(connection, MemoryStore(), prefetch=600)
-            messages = bodies(receiver, 600)
-            proxy.before("disposition", by="client").cut()
-            accepted = [message.accept(sync=False) for message in messages]
-            assert {receipt.result(timeout=20) for receipt in accepted} == {ReceiptStatus.APPLIED}
-            sender.send("one more")
-            assert [one.body for one in bodies(receiver, 1)] == ["one more"]
-        assert depth(broker) == 1
-
-
-def test_frames_that_are_too_short_for_a_map_are_an_error_of_the_attach() -> None:
-    from acquit.broker.options import BrokerOptions, ConnectionLimits
-
-    options = BrokerOptions(connection=ConnectionLimits(max_frame_size=512))
-    with acquit.Broker(config=options) as broker, connect(broker.url) as connection:
-        session = connection.session("individual")
-        with pytest.raises(LinkDetached, match="frames of 512 bytes"):
-            session.sender("q", name="out", exactly_once=MemoryStore())
-        with pytest.raises(LinkDetached, match="frames of 512 bytes"):
-            receiver_of(connection, MemoryStore())
 
 
 def test_an_attach_that_is_not_answered_in_time_leaves_the_terminus_as_it_is(
