@@ -29,6 +29,7 @@ from acquit.broker.configuration import load_options
 from acquit.broker.inspect import BrokerSnapshot
 from acquit.broker.options import BrokerOptions, Http
 from acquit.broker.server import Server
+from acquit.client.threads import flush_first
 from acquit.errors import AcquitError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Broker:
             raise
         # A program that ends without closing its broker still gets a clean stop, not a recovery.
         atexit.register(self.close)
+        flush_first()  # also what a connection sends that is older than this broker, and has come back to its port
 
     async def _start(self, folder: Path, port: int, config: BrokerOptions) -> Server:
         server = Server(folder, config, host=self._host, port=port)

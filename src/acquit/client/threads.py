@@ -117,11 +117,14 @@ def loop_thread() -> LoopThread:
 
 
 def watch(driver: Driver) -> None:
-    """Remember that this connection is the present process's, and no child's, for forks and for the end.
-
-    What is registered last is called first: before the end of a broker that the program made for this connection.
-    """
+    """Remember that this connection is the present process's, and no child's, for forks and for the end."""
     _drivers.add(driver)
+    flush_first()
+
+
+def flush_first() -> None:
+    """See to it that sends are waited for, at the end of the program, before all that `atexit` has to call so far: what
+    is registered last is called first."""
     atexit.unregister(_flush_at_exit)
     atexit.register(_flush_at_exit)
 
