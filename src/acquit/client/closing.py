@@ -54,7 +54,8 @@ async def flush_at_exit(drivers: Iterable[Driver], timeout_s: float) -> None:
     """Wait for the outcomes of what these connections have sent outside of transactions, as the program ends without
     closing them; log what has none when the time is over, and what failed and nobody asked about.
 
-    A connection that is interrupted is not waited for: it may be restored in an hour, or never.
+    A connection that is interrupted is not waited for: it may be restored in an hour, or never. What an exactly-once
+    link writes to its store is, as the next life of the program sends what is there.
     """
     deadline = Deadline(timeout_s)
     drivers = [driver for driver in drivers if driver.core.failure is None]
@@ -63,12 +64,22 @@ async def flush_at_exit(drivers: Iterable[Driver], timeout_s: float) -> None:
     try:
         for driver in drivers:
             driver.act()
+        for written in [sender.written() for sender in senders]:
+            await wait(written, deadline.left())
         for sender in senders:
             if not sender.session.core.interrupted:
                 for promise in sender.unfinished():
                     await wait(promise, deadline.left())
     finally:
-        left = [promise for sender in senders for promise in sender.unfinished()]
+        stored = [promise for sender in senders if sender.lasting for promise in sender.unfinished()]
+        if kept := sum(not promise.storing for promise in stored):
+            logger.warning(
+                "the program ends, and %d exactly-once sends have no outcome: they are in their store, from where the "
+                "next sender of the same name goes on with them",
+                kept,
+            )
+        left = [promise for sender in senders if not sender.lasting for promise in sender.unfinished()]
+        left += [promise for promise in stored if promise.storing]
         if left:
             here = sum(not promise.transferred for promise in left)
             logger.warning(

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.client.entries import EntryKind, StoreEntry, forget
 from acquit.client.failures import Failure
-from acquit.client.receipts import ReceiptStatus, SendPromise, SettlementReceipt
+from acquit.client.receipts import Milestone, ReceiptStatus, SendPromise, SettlementReceipt
 from acquit.client.received import TAKEN_BACK, MessageCore, describe
 from acquit.client.receiving import ReceiverCore
 from acquit.client.resumable import MapExchange, identity_of, incomplete_maps, lacking, map_room, refusal
@@ -473,6 +473,20 @@ class ResumingSender(SenderCore):
             promise.tag, promise.transferred = tag, True
             self._queued_bytes += len(payload)
             self._sent_bytes += len(payload)
+
+    @property
+    def lasting(self) -> bool:
+        """True if a later life of the program goes on with what has no outcome in this one."""
+        return self._store.durable
+
+    def written(self) -> Milestone:
+        """Return what is reached when all that was written to the store so far is safe, or will never be."""
+        reached = Milestone()
+        try:
+            self._store.write([], lambda _: self.session.core.post((reached.succeed,)))
+        except ConfigurationError:  # it is closed
+            reached.succeed()
+        return reached
 
     @property
     def recovered(self) -> int:

@@ -416,6 +416,17 @@ class SenderCore:
                 unseen[0].error(),
             )
 
+    @property
+    def lasting(self) -> bool:
+        """True if sends outlive the program."""
+        return False
+
+    def written(self) -> Milestone:
+        """Return what is reached when all sends so far are in the store that they are kept in, if there is one."""
+        reached = Milestone()
+        reached.succeed()
+        return reached
+
     def unfinished(self) -> list[SendPromise]:
         """All sends that have no end yet."""
         flying = [] if self.failure is not None or self.session.core.interrupted else self.link.unsettled()

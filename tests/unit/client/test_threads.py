@@ -14,6 +14,7 @@ import pytest
 
 import acquit
 from acquit import errors
+from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.client import threads
 from acquit.client.core import ClientCore
 from acquit.client.receipts import Promise, ReceiptStatus
@@ -364,3 +365,263 @@ def test_a_broker_that_is_younger_than_the_connection_ends_after_it(tmp_path: Pa
         queue = broker.inspect().queue("q")
         assert queue is not None
         assert queue.depth == 20
+
+
+STORED = """
+import sys
+import time
+import acquit
+from acquit.client import threads
+
+class Slow(acquit.FileStore):
+    def write(self, entries, done=None):
+        sends = any(entry.kind is acquit.EntryKind.SEND for entry in entries)
+        super().write(entries, done and (lambda error: (sends and time.sleep(0.5), done(error))))
+
+threads.EXIT_S = float(sys.argv[3])
+connection = acquit.connect(sys.argv[1], container_id="app")
+sender = connection.session().sender("q", name="out", exactly_once=Slow(sys.argv[2]))
+sender.send(b"x", wait=False)
+"""
+
+
+@pytest.mark.promise("exactly-once")
+@pytest.mark.parametrize(
+    ("within_s", "said"),
+    [
+        ("2", "1 exactly-once sends have no outcome: they are in their store, from where the next sender"),
+        ("0.1", "1 sends have no outcome: 1 never left, 0 may or may not be taken"),
+    ],
+)
+def test_what_is_in_the_store_at_the_end_of_the_program_is_said_to_be_there(
+    tmp_path: Path, within_s: str, said: str
+) -> None:
+    rule = AddressRule("q", {"messages_max": 1, "full_policy": "block"})
+    with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:
+        with acquit.connect(broker.url) as connection:
+            connection.session().sender("q").send("full")
+        command = [sys.executable, "-W", "ignore", "-c", STORED, broker.url, str(tmp_path / "out"), within_s]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert ran.returncode == 0
+    assert said in ran.stderr
+    assert ran.stderr.count("no outcome") == 1
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def test_waiting_for_a_promise() -> None:
+    promise = Promise()
+    assert not wait(promise, 0)
+    assert not wait(promise, SOON)
+    assert promise._callbacks == []  # who has gone leaves nothing behind
+    loop_thread().call(promise.end)
+    assert wait(promise, None)
+    assert wait(promise, 0)
+
+
+def test_many_threads_may_wait_for_one_promise() -> None:
+    promise = Promise()
+    done: list[bool] = []
+    threads = [threading.Thread(target=lambda: done.append(wait(promise, LONG))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    promise.end()
+    for thread in threads:
+        thread.join(LONG)
+    assert done == [True] * 8
+
+
+def test_a_gate_opens_for_all_that_wait() -> None:
+    gate = Gate()
+    state: list[int] = []
+    done: list[bool] = []
+    threads = [threading.Thread(target=lambda: done.append(gate.wait(lambda: bool(state), LONG))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    state.append(1)
+    gate.open()
+    for thread in threads:
+        thread.join(LONG)
+    assert done == [True] * 4
+    assert gate._waiting == 0
+
+
+def test_a_gate_that_stays_shut() -> None:
+    gate = Gate()
+    assert not gate.wait(lambda: False, SOON)
+    assert not gate.wait(lambda: False, -1)
+    assert gate.wait(lambda: True, 0)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e10, 2.0**63, 1e300])
+def test_a_timeout_may_be_longer_than_a_lock_can_wait(timeout: float) -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection, ThreadPoolExecutor(1) as pool:
+        server.server.credit = 0
+        session = connection.session()
+        receiver, sender = session.receiver("q"), session.sender("p", buffer_messages=1)
+        received = pool.submit(receiver.receive, timeout)
+        reached(lambda: receiver._gate.has_waiters)
+        server.offer("q", b"a")
+        message = received.result(LONG)
+        assert message is not None and message.body == b"a"
+        receipt = sender.send(b"x", wait=False)
+        sent = pool.submit(sender.send, b"y", timeout=timeout)
+        reached(lambda: sender._room.has_waiters)
+        server.call(lambda: (server.server.connection.receiving.grant(2), server.server.connection.touch()))
+        assert receipt.result(timeout) == sent.result(LONG) == Accepted()
+
+
+def test_an_error_over_there_is_raised_here() -> None:
+    async def fail() -> None:
+        raise ValueError("over there")
+
+    with pytest.raises(ValueError, match="over there"):
+        loop_thread().run(fail())
+
+
+def test_a_child_of_an_outage_does_not_keep_the_parent_s_next_socket_open() -> None:
+    with acquit.Broker() as broker, Proxy(broker.url) as proxy, acquit.connect(proxy.url) as connection:
+        driver = connection._aio._driver
+        proxy.stall("broker")
+        proxy.cut()  # the next attempt has a socket, and waits for an answer
+        # Of the attempt: for a moment there is the socket that was cut as well.
+        reached(lambda: (attempt := driver._attempt) is not None and attempt.pump.fileno() is not None)
+        assert driver._attempt is not None
+        descriptor = driver._attempt.pump.fileno()
+        assert descriptor is not None
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        proxy.resume()
+
+
+def test_a_message_that_comes_while_a_send_waits_is_there_for_others() -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        server.server.verdict = lambda delivery: None
+        session = connection.session()
+        sender, receiver = session.sender("q"), session.receiver("r")
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(sender.send, b"x")
+            reached(lambda: bool(server.server.taken))
+            server.offer("r", b"meanwhile")
+            message = receiver.receive(LONG)
+            assert message is not None and message.body == b"meanwhile"
+            assert not sent.done()
+            server.call(lambda: (server.server.taken[0].settle(Accepted()), server.server.connection.touch()))
+            assert sent.result(LONG) == Accepted()
+
+
+@pytest.mark.parametrize("end", ["close", "abort", "cut"])
+def test_a_send_that_waits_hears_of_the_end_by_others(end: str) -> None:
+    with serving(Server()) as server:
+        connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
+        server.server.verdict = lambda delivery: None
+        sender = connection.session().sender("q")
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(sender.send, b"x")
+            reached(lambda: bool(server.server.taken))
+            if end == "close":
+                connection.close(0)
+            elif end == "abort":
+                loop_thread().call(connection._aio._driver.pump.abort)
+            else:
+                server.call(server.server.connection.pump.abort)
+            with pytest.raises((errors.DeliveryInDoubt, errors.ConnectionLost)):
+                sent.result(LONG)
+        connection.close(0)
+
+
+def test_a_send_that_waits_gives_up_when_its_time_is_over() -> None:
+    options = acquit.ConnectOptions(close_timeout_ms=100)
+    with serving(Server()) as server, acquit.connect(server.url, options=options) as connection:
+        server.server.verdict = lambda delivery: None
+        sender = connection.session().sender("q")
+        with pytest.raises(errors.DeliveryInDoubt):
+            sender.send(b"x", timeout=SOON)
+        server.server.verdict = lambda delivery: Accepted()
+        assert sender.send(b"y") == Accepted()
+
+
+def test_a_send_whose_outcome_meets_a_failure_of_ours_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Server()) as server:
+        connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
+        sender = connection.session().sender("q")
+
+        def fail(self: ClientCore, events: list[ev.Event], now: float) -> None:
+            monkeypatch.undo()
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(ClientCore, "handle", fail)
+        with pytest.raises(errors.DeliveryInDoubt, match="cut off by an error in this client"):
+            sender.send(b"x", timeout=10 * LONG)
+
+
+def test_a_loop_over_a_receiver_hears_of_a_failure_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Server()) as server:
+        connection = acquit.connect(server.url, options=acquit.ConnectOptions(reconnect=None))
+        receiver = connection.session().receiver("q")
+
+        def fail(self: ClientCore, events: list[ev.Event], now: float) -> None:
+            monkeypatch.undo()
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(ClientCore, "handle", fail)
+        server.offer("q", b"a")
+        with pytest.raises(errors.ConnectionLost, match="cut off by an error in this client"):
+            next(receiver)
+
+
+def test_a_handler_of_a_signal_may_close_the_connection_in_the_midst_of_a_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Server()) as server:
+        connection = acquit.connect(server.url)
+        sender = connection.session().sender("q")
+        payload = sender._core.encode("x", None)
+
+        def signalled(*_: object) -> bytes:
+            signal.raise_signal(signal.SIGUSR1)
+            return payload
+
+        before = signal.signal(signal.SIGUSR1, lambda *_: connection.close(LONG))
+        try:
+            monkeypatch.setattr(type(sender._core), "encode", signalled)
+            with pytest.raises(errors.EndpointError):
+                sender.send("after", timeout=LONG)
+            assert connection.closed
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+
+def reached(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_connection_that_is_closed_has_told_its_events() -> None:
+    told: list[acquit.ConnectionEvent] = []
+    gate = threading.Event()
+    with serving(Server()) as server:
+        threads.callback_thread().call(lambda: gate.wait(LONG) and None)
+        connection = acquit.connect(server.url, on_event=told.append)
+        late = threading.Thread(target=lambda: (reached(lambda: connection.closed), gate.set()))
+        late.start()
+        connection.close()
+        assert [event.kind for event in told] == [acquit.ConnectionEventKind.CONNECTED]
+        late.join()
+
+
+def test_a_listener_may_close_its_connection() -> None:
+    closed = threading.Event()
+    connections: list[acquit.Connection] = []
+
+    def close(event: acquit.ConnectionEvent) -> None:
+        reached(lambda: bool(connections))
+        connections[0].close()
+        closed.set()
+
+    with serving(Server()) as server:
+        connections.append(acquit.connect(server.url, on_event=close))
+        assert closed.wait(LONG)
