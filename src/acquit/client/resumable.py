@@ -152,6 +152,7 @@ __all__ = [
     "check_receiving",
     "identity_of",
     "incomplete_maps",
+    "lacking",
     "map_room",
     "refusal",
 ]
