@@ -3,8 +3,8 @@ at last delivered.
 
 Random histories over one address with delays, jitter, locks, limits and a policy of what is held up, on a clock that
 passes, jumps forward and goes back, with lost connections, crashes and clean stops. After each step the accounts hold,
-and the journal alone says the same as the broker. In the end, when time has passed, a consumer that accepts whatever
-it gets has had every message that nothing else has become of: none is stuck.
+nothing waits that has expired, and the journal alone says the same as the broker. In the end, when time has passed, a
+consumer that accepts whatever it gets has had every message that nothing else has become of: none is stuck.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.broker.queue import NodeState
 from acquit.ledger.balance import balance
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified, Received, Rejected
@@ -84,7 +85,16 @@ class Run:
         }
         self.random.choices(list(kinds), list(kinds.values()))[0]()
         self.world.settle()
+        self.check_times()
         self.world.check_journal()
+
+    def check_times(self) -> None:
+        """Nothing waits whose time to live has passed."""
+        queue = self.world.core.queues.by_name["q"]
+        now_ms = self.world.now_us // 1000
+        there = [message for message in queue.backlog.objects() if message and message.state is NodeState.AVAILABLE]
+        waiting = (*there, *queue.aside, *queue.scheduled.values())
+        assert not [message for message in waiting if 0 < message.expires_at_ms <= now_ms]
 
     def post(self) -> None:
         random = self.random

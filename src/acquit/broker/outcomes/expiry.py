@@ -71,6 +71,7 @@ class Expiry:
 
     def clock_set(self, by_ms: int) -> None:
         """The clock jumped: what waits for another attempt still waits for as long; a delivery time is a time."""
+        self._life.latest_us = max(self._life.latest_us, self._life.scribe.time_us)
         seen = {message.queue for message in self._life.timers.messages() if message.state is NodeState.SCHEDULED}
         for queue in seen:
             for message in whole(queue).scheduled.values():

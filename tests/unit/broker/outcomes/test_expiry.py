@@ -8,10 +8,11 @@ from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.outcomes.expiry import COPIES_MAX, READS_MAX, RETRY_MS
 from acquit.errors import StoreFull
 from acquit.protocol.constants import ACCEPTED, RELEASED
-from acquit.protocol.definitions import Modified, Target
+from acquit.protocol.definitions import Modified, Target, TransactionalState
 from acquit.protocol.message import Message
 from acquit.protocol.types import Timestamp
 from tests.support.broker_world import World, durable, live_of
+from tests.support.transacting import Controller
 
 FAILED = Modified(delivery_failed=True)
 
@@ -141,6 +142,44 @@ def test_what_runs_out_before_it_is_on_the_disk_expires_when_it_is(topic: bool) 
     world.check_journal()
 
 
+@pytest.mark.parametrize("said", [True, False])
+def test_what_runs_out_while_it_is_held_waits_for_no_other_attempt(said: bool) -> None:
+    world = World(rules(redelivery_delay_ms=3_600_000, redelivery_blocks="queue", lock_duration_ms=200))
+    client = world.client()
+    client.post_all(client.sender("q"), durable("a", ttl_ms=100), durable("b"))
+    link = client.receiver("q", credit=1)
+    world.settle()
+    world.advance(150)
+    world.settle()
+    assert live_of(world, "ExpiryQueue") == 0, "its outcome wins"
+    if said:
+        (delivery,) = client.held(link)
+        delivery.settle(FAILED)
+    else:
+        world.advance(100)  # the lock runs out
+    world.settle()
+    assert live_of(world, "ExpiryQueue") == 1
+    link.grant(1)
+    world.settle()
+    assert client.bodies(link) == ["a", "b"], "nothing waits for what is gone"
+    world.check_journal()
+
+
+def test_what_runs_out_in_a_transaction_waits_for_no_delivery_time() -> None:
+    world = World()
+    client = world.client()
+    link, control = client.sender("q"), Controller(client)
+    transaction = control.declare()
+    payload = durable("a", ttl_ms=100, annotations={"x-opt-delivery-delay": 3_600_000}).encode()
+    link.send(b"1", payload, state=TransactionalState(transaction))
+    world.settle()
+    world.advance(200)
+    control.commit(transaction)
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "ExpiryQueue")) == (0, 1)
+    world.check_journal()
+
+
 # -- the clock --------------------------------------------------------------------------------------------------------
 
 
@@ -205,6 +244,24 @@ def test_delivery_times_and_lives_are_of_the_clock_as_it_is() -> None:
     assert client.bodies(receiver) == [b"scheduled"]
     assert (live_of(world, "p"), live_of(world, "ExpiryQueue")) == (0, 1)
     world.check_journal()
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3_600_000])
+def test_what_was_held_when_it_ran_out_expires_also_after_the_clock_goes_back(delay_ms: int) -> None:
+    world = World(rules(redelivery_delay_ms=delay_ms))
+    client = world.client()
+    client.post_all(client.sender("q"), durable("a", ttl_ms=1_000))
+    link = client.receiver("q", credit=1)
+    world.settle()
+    world.advance(2_000)
+    world.settle()
+    clock_set(world, -1_500)
+    client.held(link)[0].settle(FAILED)
+    world.settle()
+    assert live_of(world, "q") == 1, "it is not its time again"
+    world.advance(1_000)
+    world.settle()
+    assert (live_of(world, "q"), live_of(world, "ExpiryQueue")) == (0, 1)
 
 
 def test_order_is_that_of_sequences_when_the_clock_goes_back() -> None:
