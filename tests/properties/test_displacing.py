@@ -1,11 +1,14 @@
-"""What gives way, against a plain list: rings, last values and drop-oldest over postings, acquisitions and crashes.
+"""What gives way, against a plain list: rings, last values and drop-oldest over postings, acquisitions, failures and
+crashes.
 
-The model keeps for each queue what waits and what is held, by the order of posting, and applies the policy by its words
-whenever something has become available. The broker must hold the same messages, in the same order.
+The model keeps for each queue what waits, what waits for another attempt and what is held, by the order of posting, and
+applies the policy by its words whenever something has become available. The broker must hold the same messages, in the
+same order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -13,15 +16,19 @@ import pytest
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED, RELEASED
+from acquit.protocol.definitions import Modified
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable
 
+DELAY_MS = 1_000
+FAILED = Modified(delivery_failed=True)
 POLICIES: dict[str, dict[str, object]] = {
     "ring": {"ring_size": 4},
     "last": {"last_value": True},
     "oldest": {"messages_max": 5, "full_policy": "drop-oldest"},
     "both": {"ring_size": 3, "last_value": True},
+    "last, later": {"last_value": True, "redelivery_delay_ms": DELAY_MS, "redelivery_multiplier": 3.0},
 }
 OPTIONS = BrokerOptions(
     address=(
@@ -38,13 +45,32 @@ class Kept:
         self.policy = policy
         self.waiting: list[tuple[int, str | None]] = []
         self.held: list[tuple[int, str | None]] = []
+        self.delayed: dict[tuple[int, str | None], int] = {}
+        """Milliseconds that each still waits for another attempt."""
+        self.failures: Counter[int] = Counter()
         self.displaced = 0
+
+    def fail(self, one: tuple[int, str | None], *, counted: bool) -> None:
+        """An attempt has failed, or (not counted) was lost."""
+        self.held.remove(one)
+        self.failures[one[0]] += counted
+        if "redelivery_delay_ms" in self.policy:
+            self.delayed[one] = DELAY_MS * min(10, 3 ** max(0, self.failures[one[0]] - 1))
+        else:
+            self.waiting.append(one)
+
+    def wait(self, ms: int) -> None:
+        """Time has passed."""
+        self.delayed = {one: left_ms - ms for one, left_ms in self.delayed.items()}
+        self.waiting += [one for one, left_ms in self.delayed.items() if left_ms <= 0]
+        self.delayed = {one: left_ms for one, left_ms in self.delayed.items() if left_ms > 0}
+        self.settle()
 
     def settle(self) -> None:
         """Something became available."""
         self.waiting.sort()
         if self.policy.get("last_value"):
-            everything = [*self.waiting, *self.held]
+            everything = [*self.waiting, *self.held, *self.delayed]
             newest = {
                 key: max(n for n, other in everything if other == key) for _, key in everything if key is not None
             }
@@ -70,23 +96,23 @@ def test_the_same_messages_stay(seed: int) -> None:
     number = 0
     holding: dict[int, tuple[str, Delivery]] = {}
     client = world.client()
-    for _ in range(rng.randrange(5, 60)):
-        name = rng.choice(list(POLICIES))
+    for _ in range(rng.randrange(5, 120)):
+        name = rng.choice((*POLICIES, "last, later", "last, later"))
         queue = kept[name]
         step = rng.random()
-        if step < 0.55:
+        if step < 0.4:
             link = client.sender(name, f"to {name} {number} {rng.random()}")
             posted = []
-            for _ in range(rng.randrange(1, 5)):
+            for _ in range(rng.randrange(1, 4)):
                 number += 1
-                key = rng.choice((None, "a", "b", "c"))
+                key = rng.choice((None, "a", "a", "b"))
                 properties = {} if key is None else {"_AMQ_LVQ_NAME": key}
                 posted.append(durable(number, application_properties=properties))
                 queue.waiting.append((number, key))
             client.post_all(link, *posted)
             link.detach()
             queue.settle()
-        elif step < 0.75:
+        elif step < 0.62:
             count = rng.randrange(1, 4)
             link2 = client.receiver(name, f"from {name} {number} {rng.random()}", credit=count)
             world.settle()
@@ -99,22 +125,33 @@ def test_the_same_messages_stay(seed: int) -> None:
                 assert one[0] == body
                 queue.held.append(one)
                 holding[body] = (name, delivery)
-        elif step < 0.93 and holding:
+        elif step < 0.66:
+            world.advance(DELAY_MS)
+            for queue in kept.values():
+                queue.wait(DELAY_MS)
+        elif step < 0.9 and holding:
             body = rng.choice(list(holding))
             name, delivery = holding.pop(body)
             queue = kept[name]
             one = next(one for one in queue.held if one[0] == body)
-            queue.held.remove(one)
-            back = rng.random() < 0.6
-            delivery.settle(RELEASED if back else ACCEPTED)
-            if back:
-                queue.waiting.append(one)
+            outcome = rng.choice((ACCEPTED, RELEASED, FAILED, FAILED))
+            delivery.settle(outcome)
             world.settle()
+            if outcome is FAILED:
+                queue.fail(one, counted=True)
+            else:
+                queue.held.remove(one)
+            if outcome is RELEASED:
+                queue.waiting.append(one)
             queue.settle()
-        elif step > 0.96:
+        elif step > 0.96 and POLICIES[name].get("last_value"):
+            for on in (False, True):  # messages keep their values meanwhile
+                world.core.administration.put_rule(name, {"last_value": on})
+                world.settle()
+        elif step > 0.92:
             for queue in kept.values():
-                queue.waiting += queue.held
-                queue.held = []
+                for one in list(queue.held):
+                    queue.fail(one, counted=False)
                 queue.settle()
             holding.clear()
             world = world.crash()
@@ -129,8 +166,9 @@ def check(world: World, kept: dict[str, Kept]) -> None:
     for name, queue in kept.items():
         node = world.core.queues.by_name.get(name)
         if node is None:
-            assert not queue.waiting
+            assert not (queue.waiting or queue.delayed)
             continue
         assert node.available == len(queue.waiting), (name, queue.waiting)
         assert node.acquired == len(queue.held)
+        assert len(node.scheduled) == len(queue.delayed)
         assert node.counts[EventKind.DISPLACED] == queue.displaced

@@ -269,8 +269,7 @@ class Core:
         self._pauses.restore()
         for address in self.duplicates.addresses():
             self.duplicates.apply_policy(address, self.policies.policy_of(address))
-        for queue in self.queues.by_name.values():
-            self._limits.policy_changed(queue)
+        self._limits.policies_changed(self.queues.by_name.values())
         return count
 
     def apply(self, options: BrokerOptions) -> None:
@@ -299,14 +298,13 @@ class Core:
         policy_of = self.policies.policy_of
         for topic in self.topics.by_address.values():
             topic.policy = policy_of(topic.address)
-        for queue in self.queues.by_name.values():
-            policy = policy_of(queue.address)
-            if policy != queue.policy:
-                queue.policy = policy
-                queue.look_at_policy()
-                reconsider(queue)
-                self._limits.policy_changed(queue)
-                self.life.wake(queue)
+        changed = [queue for queue in self.queues.by_name.values() if queue.policy != policy_of(queue.address)]
+        for queue in changed:
+            queue.policy = policy_of(queue.address)
+            queue.look_at_policy()
+            reconsider(queue)
+            self.life.wake(queue)
+        self._limits.policies_changed(changed)
         for address in self.duplicates.addresses():
             self.duplicates.apply_policy(address, policy_of(address))
 

@@ -38,10 +38,13 @@ from acquit.protocol.definitions import AmqpCondition
 from acquit.protocol.sections import APPLICATION_PROPERTIES, BODY, map_value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.life import Life
     from acquit.broker.memory import Memory
-    from acquit.broker.message import Message
+    from acquit.broker.message import Message, QueueBase
+    from acquit.broker.nodes.capacity import Values
     from acquit.broker.nodes.node import Queue
     from acquit.broker.options import AddressPolicy
 
@@ -51,6 +54,7 @@ VALUE_BYTES_MAX: Final = 1_024
 """The longest value of a last-value key."""
 _AVAILABLE = NodeState.AVAILABLE
 _ARCHIVED = NodeState.ARCHIVED
+_HELD: Final = frozenset({NodeState.ACQUIRED, NodeState.SUSPENDED})
 
 
 class Pausable(Protocol):
@@ -161,39 +165,41 @@ class Limits:
                 self._life.wake(queue)
         return bool(self._over)
 
-    def policy_changed(self, queue: Queue) -> None:
-        """The queue has another policy, or was just recovered: keep to it from the next turn on."""
-        if queue.values is not None:
-            queue.backlog.lay_out()
-            waiting = (*queue.backlog.objects(), *queue.aside)  # of what is parked nobody has asked for the value
-            queue.values.arrived = sorted(
-                (message for message in waiting if message is not None), key=lambda message: message.sequence
-            )
-        if queue.displaces:
-            self._life.wake(queue)
+    def policies_changed(self, queues: Iterable[Queue]) -> None:
+        """Keep to the policies of queues that have others now, or were just recovered, from the next turn on."""
+        by_value: dict[QueueBase, Values] = {}
+        for queue in queues:
+            if queue.values is not None:
+                by_value[queue] = queue.values
+                queue.backlog.lay_out()
+                waiting = (*queue.backlog.objects(), *queue.aside)  # of what is parked nobody has asked for the value
+                queue.values.arrived = sorted(
+                    (message for message in waiting if message is not None), key=lambda message: message.sequence
+                )
+                for message in queue.scheduled.values():
+                    if message.came_back:
+                        queue.values.note(message)
+            if queue.displaces:
+                self._life.wake(queue)
+        if by_value:
+            for message in self._life.objects.values():
+                if message.state in _HELD and message.queue in by_value:
+                    by_value[message.queue].note(message)
 
     def _keep_newest_values(self, queue: Queue, limit: int) -> int:
         """Displace older values; how many more messages this turn may displace."""
         values = queue.values
         assert values is not None
-        newest = values.newest
         arrived, values.arrived = values.arrived, []
         for at, message in enumerate(arrived):
             if not limit:
                 values.arrived = arrived[at:] + values.arrived
                 break
-            if message.state is not _AVAILABLE or message.extra is None or not message.extra.last_value:
-                continue
-            value = message.extra.last_value
-            known = newest.get(value)
-            if known is None or known.state is _ARCHIVED or known.sequence < message.sequence:
-                newest[value] = message
-                older = known
-            else:
-                older = message if known is not message else None
+            older = values.note(message) if message.state is _AVAILABLE else None
             if older is not None and older.state is _AVAILABLE:
                 self._displace(older)
                 limit -= 1
+        newest = values.newest
         if len(newest) > 1_000 and len(newest) > 2 * queue.live:
             values.newest = {value: message for value, message in newest.items() if message.state is not _ARCHIVED}
         return limit

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from acquit.broker.queue import NodeState
+
 if TYPE_CHECKING:
     from acquit.broker.message import Message
     from acquit.broker.options import AddressPolicy
@@ -20,6 +22,17 @@ class Values:
         self.newest: dict[bytes, Message] = {}
         self.arrived: list[Message] = []
         """Messages that became available since the last turn."""
+
+    def note(self, message: Message) -> Message | None:
+        """Know a message by its value, if it has one. Return the older one of that value, if there are two."""
+        if message.extra is None or not message.extra.last_value:
+            return None
+        value = message.extra.last_value
+        known = self.newest.get(value)
+        if known is None or known.state is NodeState.ARCHIVED or known.sequence < message.sequence:
+            self.newest[value] = message
+            return known
+        return None if known is message else message
 
 
 def displaces(policy: AddressPolicy) -> bool:

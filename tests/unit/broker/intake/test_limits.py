@@ -366,6 +366,37 @@ def test_what_was_acquired_when_the_broker_ended_is_displaced_too() -> None:
     world.check_journal()
 
 
+@pytest.mark.parametrize(("newer", "change"), [("held", "off and on"), ("delayed", "off and on"), ("delayed", "crash")])
+def test_a_newer_value_that_nobody_can_have_now_is_known_all_the_same(newer: str, change: str) -> None:
+    world = world_with(last_value=True, redelivery_delay_ms=1_000, redelivery_multiplier=5.0)
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, valued("a", 1))
+    link = client.receiver("q", credit=1)
+    world.settle()
+    client.post_all(sender, valued("a", 2))
+    link.grant(1)
+    world.settle()
+    old = client.held(link)[0]
+    for _ in range(2 if newer == "delayed" else 0):
+        client.held(link)[1].settle(Modified(delivery_failed=True))
+        world.settle()
+        world.advance(1_000)
+        link.grant(1)
+        world.settle()
+    if change == "crash":
+        world = world.crash()
+        world.advance(1_000)
+    else:
+        for on in (False, True):
+            world.core.administration.put_rule("q", {"last_value": on})
+            world.settle()
+        old.settle(RELEASED)
+    world.settle()
+    assert (bodies(world), displaced(world)) == ([], 1)
+    world.check_journal()
+
+
 def test_values_survive_the_checkpoint_of_their_segment() -> None:
     world = world_with(last_value=True)
     client = world.client()
