@@ -24,7 +24,6 @@ from acquit.broker.dispatching import tags
 from acquit.broker.dispatching.consumers import held_back
 from acquit.broker.intake.limits import admit
 from acquit.broker.links.peers import Actor, Peer
-from acquit.broker.message import OVERHEAD_BYTES
 from acquit.broker.nodes.node import Queue
 from acquit.broker.refusal import Refused
 from acquit.errors import DecodeError, StoreFull
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
     from acquit.protocol.link import ReceivingLink, SendingLink
 
 REQUEST_CREDIT: Final = 16
+ANSWER_BYTES: Final = 256
+"""Bytes of a short answer: while a queue has no room for that, no request is performed whose answer would go there."""
 
 
 class RequestLink(Actor):
@@ -187,7 +188,7 @@ class ManagementNode:
         owner = None if queue.temporary is None else queue.temporary.owner
         if not isinstance(owner, Actor) or owner.peer is not peer:
             peer.rights.check("send", queue.address)
-        admit(queue, self._life.memory, OVERHEAD_BYTES, durable=False)
+        admit(queue, self._life.memory, ANSWER_BYTES, durable=False)
         return queue
 
     def _answer(self, mailbox: ReplyLink | Queue, encoded: bytes) -> None:

@@ -52,7 +52,7 @@ class Entering:
         changed."""
         now_ms = self._scribe.time_us // 1000
         posting = read_posting(payload)
-        admit(queue, self._memory, len(payload) + OVERHEAD_BYTES, durable=False)
+        admit(queue, self._memory, len(payload), durable=False)
         expires_at_ms = expiry(posting, queue.policy, now_ms)
         self.enter(queue, payload, posting, address=queue.address, expires_at_ms=expires_at_ms)
 

@@ -73,7 +73,7 @@ class Fan:
         payload = delivery.payload
         size = len(payload)
         cost = size + OVERHEAD_BYTES
-        if self._messages_left < 1 or min(self._bytes_left, self._room_left) < cost:
+        if self._messages_left < 1 or self._bytes_left < size or self._room_left < cost:
             return None
         if self._memory_left < cost * len(branches):
             return None

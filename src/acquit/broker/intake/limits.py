@@ -83,11 +83,18 @@ class Room:
         self.durable = memory.room(queue, volatile=False)
         self.volatile = memory.room(queue, volatile=True)
 
+    def fits(self, messages: int, payload_bytes: int, *, durable: bool) -> bool:
+        """Return True if there is room for so many messages. The policy limits their bytes as they were posted; memory
+        has to hold more than these."""
+        if self.messages < messages or self.bytes < payload_bytes:
+            return False
+        return (self.durable if durable else self.volatile) >= payload_bytes + messages * OVERHEAD_BYTES
+
     def take(self, size_bytes: int, *, durable: bool) -> bool:
         """Take one message with a payload of so many bytes, if there is room for it."""
-        cost = size_bytes + OVERHEAD_BYTES
-        if self.messages < 1 or self.bytes < cost or (self.durable if durable else self.volatile) < cost:
+        if not self.fits(1, size_bytes, durable=durable):
             return False
+        cost = size_bytes + OVERHEAD_BYTES
         self.messages -= 1
         self.bytes -= size_bytes
         self.durable -= cost
@@ -99,13 +106,13 @@ REFUSING: Final = frozenset(("block", "reject"))
 """Full policies under which postings are refused."""
 
 
-def admit(queue: Queue, memory: Memory, cost_bytes: int, *, durable: bool) -> None:
-    """Raise Refused unless the queue takes one more message: it has room, and is not paused."""
+def admit(queue: Queue, memory: Memory, size_bytes: int, *, durable: bool) -> None:
+    """Raise Refused unless the queue takes one more message, of so many bytes: it has room, and is not paused."""
     check_paused(queue)
-    size, policy = cost_bytes - OVERHEAD_BYTES, queue.policy
+    policy = queue.policy
     # Larger than all that may be there.
-    too_large = policy.full_policy == "drop-oldest" and 0 < policy.bytes_max < size
-    if too_large or not Room(queue, memory).take(size, durable=durable):
+    too_large = policy.full_policy == "drop-oldest" and 0 < policy.bytes_max < size_bytes
+    if too_large or not Room(queue, memory).fits(1, size_bytes, durable=durable):
         raise full(queue)
 
 

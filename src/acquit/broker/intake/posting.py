@@ -175,7 +175,7 @@ class Poster:
                 known = posting
             durable, priority = known.durable, known.priority
             cost = size + OVERHEAD_BYTES  # as `Room.take`, without a call
-            if room.messages < 1 or room.bytes < cost or (room.durable if durable else room.volatile) < cost:
+            if room.messages < 1 or room.bytes < size or (room.durable if durable else room.volatile) < cost:
                 refused.append(delivery)
                 continue
             room.messages -= 1
@@ -421,14 +421,13 @@ class Poster:
         if queue is None or not queue.durable or not queue.plain or scribe.journal.full:
             return False, False
         sizes = [len(delivery.payload) for delivery in deliveries]
-        cost = sum(sizes) + len(sizes) * OVERHEAD_BYTES
         room = Room(queue, self._memory)
         # An id is in the message and beside it.
         record_bytes = 2 * sum(sizes) + (len(sizes) + 8) * (RECORD_BYTES + len(queue.address) * 4)
-        fit = room.messages >= len(sizes) and min(room.bytes, room.durable) >= cost
+        fit = room.fits(len(sizes), sum(sizes), durable=True)
         if not fit or scribe.recorder.room_bytes <= record_bytes:
             return False, False
-        return True, room.volatile >= cost
+        return True, room.fits(len(sizes), sum(sizes), durable=False)
 
     def _unrepeated(
         self, producer: Producer, claim: Claim, deliveries: Iterable[Delivery], refused: Sequence[Delivery]
@@ -564,14 +563,14 @@ class Poster:
     def _admit(self, arrival: Arrival) -> None:
         """Raise Refused unless every queue has room: a message goes to all of them, or to none."""
         check_paused(arrival.target)
-        cost = len(arrival.payload) + OVERHEAD_BYTES
-        memory = self._memory
+        size, memory = len(arrival.payload), self._memory
         note_value(arrival.target.policy, arrival.posting)  # it may find its queues later, when it is committed
         for queue in arrival.queues:
-            admit(queue, memory, cost, durable=arrival.posting.durable and queue.durable)
+            admit(queue, memory, size, durable=arrival.posting.durable and queue.durable)
             note_value(queue.policy, arrival.posting)
         if len(arrival.queues) == 1:
             return
+        cost = size + OVERHEAD_BYTES
         volatile = sum(not (arrival.posting.durable and queue.durable) for queue in arrival.queues)
         if memory.left < cost * volatile + OBJECT_BYTES * (len(arrival.queues) - volatile):
             raise Refused(

@@ -70,8 +70,7 @@ class Runs:
         count, payload_bytes = len(payloads), sum(map(len, payloads))
         cost = payload_bytes + count * OVERHEAD_BYTES
         for queue in queues:
-            room = Room(queue, self._memory)
-            if room.messages < count or min(room.bytes, room.volatile) < cost:
+            if not Room(queue, self._memory).fits(count, payload_bytes, durable=False):
                 return []
         if self._memory.left < cost * len(queues):
             return []
@@ -112,10 +111,8 @@ class Runs:
         elif not template.fits_all(payloads):
             return None
         queue = queues[0]
-        count, room = len(payloads), Room(queue, self._memory)
-        sizes = list(map(len, payloads))
-        cost = sum(sizes) + count * OVERHEAD_BYTES
-        if not count or room.messages < count or min(room.bytes, room.durable) < cost:
+        count, sizes = len(payloads), list(map(len, payloads))
+        if not count or not Room(queue, self._memory).fits(count, sum(sizes), durable=True):
             return None
         scribe = self._life.scribe
         time_us, address = scribe.time_us, queue.address.encode()

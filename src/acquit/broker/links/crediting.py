@@ -101,23 +101,26 @@ class Crediting:
     @staticmethod
     def _room_in(queue: Queue, producer: Producer, rivals: int, limit: int) -> int:
         """Return how many of `limit` messages one queue has room for, where `rivals` producers share it."""
-        policy = queue.policy
-        room: int | None = None
+        policy, size = queue.policy, producer.average_bytes
+        rivals = max(1, rivals)
         blocks = policy.full_policy == "block"
         if blocks and policy.bytes_max:
-            room = policy.bytes_max - queue.bytes
-        cost = producer.average_bytes + OVERHEAD_BYTES
+            limit = min(limit, _share(queue, policy.bytes_max - queue.bytes, size, rivals))
         if producer.volatile is not False or not queue.durable:
+            cost = size + OVERHEAD_BYTES
             left = policy.memory_bytes_max - queue.memory_bytes
             if producer.volatile is None and queue.durable:
                 left = max(left, cost)  # one message shows whether they need memory at all
-            room = left if room is None else min(room, left)
-        rivals = max(1, rivals)
-        if room is not None:
-            limit = min(limit, room // (2 * rivals * cost) or int(room >= cost))
+            limit = min(limit, _share(queue, left, cost, rivals))
         if blocks and policy.messages_max:
             limit = min(limit, (policy.messages_max - queue.live) // rivals or int(queue.live < policy.messages_max))
         return limit
+
+
+def _share(queue: Queue, room_bytes: int, cost_bytes: int, rivals: int) -> int:
+    """Return how many messages of this cost one of `rivals` may send: half of its share of the room, and one where they
+    have no more than that. Into an empty queue always one: what the next costs is only known when it comes."""
+    return room_bytes // (2 * rivals * max(1, cost_bytes)) or int(room_bytes >= cost_bytes or not queue.live)
 
 
 __all__ = ["Crediting"]

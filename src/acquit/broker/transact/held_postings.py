@@ -473,10 +473,9 @@ class HeldRun:
         if template is None or not self.predicted or not template.fits_all(payloads):
             return False
         count, size = len(payloads), sum(map(len, payloads))
-        cost, room = size + count * OVERHEAD_BYTES, self._room
         if self._messages_left < count or self._bytes_left < size:
             return False
-        if room.messages < count or min(room.bytes, room.durable if template.durable else room.volatile) < cost:
+        if not self._room.fits(count, size, durable=template.durable):
             return False
         scribe, actor = self._scribe, 0
         metas = template.metas(self._address, payloads) if template.durable else []

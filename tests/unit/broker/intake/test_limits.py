@@ -121,6 +121,26 @@ def test_a_group_of_all_kinds_finds_the_room_that_each_alone_would_find(
     assert len(kinds) <= 3 or not all(taken[0]) or (is_durable is not False and "memory_bytes_max" in limit)
 
 
+@pytest.mark.parametrize("full_policy", ["block", "reject"])
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("spare", [0, 1])
+def test_the_limit_counts_bytes_as_posted(full_policy: str, special: bool, together: bool, spare: int) -> None:
+    """Not what they cost in memory. Exactly as many fit, in a transaction or not, looked at by themselves or not."""
+    message = durable(bytes(100), absolute_expiry_time=START_US // 1000 + 60_000 if special else None)
+    size = len(message.encode())
+    world = world_with(full_policy=full_policy, bytes_max=3 * size - spare)
+    client = world.client()
+    senders = [client.sender("q", f"s{number}") for number in range(4)]
+    if together and full_policy == "reject":
+        posted = client.post(senders[0], *[message] * 4)
+    else:
+        posted = [client.post(sender, message)[0] for sender in senders]
+    world.settle()
+    assert [client.outcome(one) == ACCEPTED for one in posted] == [True, True, not spare, False]
+    assert condition(client, posted[-1]) == "amqp:resource-limit-exceeded"
+
+
 @pytest.mark.parametrize("limit", [{"messages_max": 4}, {"bytes_max": 4 * 1_040}])
 def test_page_bounds_memory_alone(limit: dict[str, int]) -> None:
     world = world_with(full_policy="page", **limit)

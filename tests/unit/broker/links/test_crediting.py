@@ -69,3 +69,59 @@ def test_a_new_sender_of_durable_messages_is_let_in_where_others_have_filled_the
     assert late.credit == 1
     client.post_all(late, *[Message(bytes(100), durable=True)] * 3)
     assert late.credit > 1
+
+
+@pytest.mark.parametrize("body_bytes", [4, 1_300])
+def test_into_an_empty_queue_one_message_may_come_however_little_it_may_hold(body_bytes: int) -> None:
+    world = World(BrokerOptions(address=(AddressRule("#", {"bytes_max": 1_400}),)))
+    client = world.client()
+    for address in ("q", "t"):
+        receiver = client.receiver("q") if address == "q" else client.subscriber("t", "s", durable=True, credit=0)
+        sender = client.sender("q") if address == "q" else client.publisher("t")
+        world.settle()
+        for _ in range(3):
+            assert sender.credit == 1 or body_bytes == 4
+            (posted,) = client.post(sender, Message(bytes(body_bytes), durable=True))
+            receiver.grant(1)
+            world.settle()
+            assert client.outcome(posted) == Accepted()
+            client.held(receiver)[0].settle(Accepted())
+            world.settle()
+
+
+def test_who_has_sent_large_messages_is_not_starved_by_a_limit_below_their_size() -> None:
+    world = World(BrokerOptions(address=(AddressRule("q", {"bytes_max": 20_000}),)))
+    client = world.client()
+    sender, receiver = client.sender("q"), client.receiver("q", credit=10)
+    for _ in range(10):
+        client.post_all(sender, Message(bytes(4_000), durable=True))
+        client.held(receiver)[0].settle(Accepted())
+        receiver.grant(10)
+        world.settle()
+    world.core.administration.put_rule("q", {"bytes_max": 1_000})
+    for credit in range(40):
+        world.settle()
+        assert sender.credit >= 1, f"after {credit} small ones"
+        client.post_all(sender, *[Message(b"x", durable=True)] * min(sender.credit, 10))
+        for delivery in client.held(receiver):
+            delivery.settle(Accepted())
+        receiver.grant(20)
+        world.settle()
+
+
+def test_a_queue_in_memory_with_less_than_a_large_sender_needs_lets_it_send_one() -> None:
+    world = World()
+    client = world.client()
+    sender, receiver = client.sender("q"), client.receiver("q")
+    for _ in range(12):
+        receiver.grant(1)
+        client.post_all(sender, Message(bytes(150_000)))
+        client.held(receiver)[0].settle(Accepted())
+    world.core.administration.put_rule("q", {"memory_bytes_max": 65_536})
+    while sender.credit > 1:
+        client.post(sender, Message(bytes(150_000)))  # more than it may hold: refused
+        world.settle()
+    receiver.grant(1)
+    (posted,) = client.post(sender, Message(b"x"))
+    world.settle()
+    assert (client.outcome(posted), len(client.held(receiver))) == (Accepted(), 1)
