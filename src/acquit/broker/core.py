@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from itertools import chain
 
 from acquit.broker.access.admission import gate
 from acquit.broker.access.permissions import Permissions, build_permissions
@@ -142,7 +143,10 @@ class Core:
         leaving = Leaving()
         locks = LockKeeper(life, self._settling)
         reading = Reading(life)
-        dispatch = Dispatch(life, expiry, locks, denials)
+        dispatch = Dispatch(
+            *(life, expiry, locks, denials),
+            lambda queue: chain(self.transactions.retired_of(queue), termini.held_of(queue.name)),
+        )
         resuming = Resuming(life, dispatch.sending, termini, self._settling.heard)
         self._crediting = Crediting(life, topics, options.connection.credit_max)
         self._pauses = Pauses(life, queues, topics, self._crediting)

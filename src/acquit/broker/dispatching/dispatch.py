@@ -14,7 +14,6 @@ A durable message is handed out only where a synced mark says that it may have b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.aside import rank
@@ -30,6 +29,8 @@ from acquit.broker.message import DURABLE, Message
 from acquit.broker.nodes.node import whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from acquit.broker.denials import Denials
     from acquit.broker.dispatching.browsing import Browser
     from acquit.broker.dispatching.consumers import Consumer, Line
@@ -55,7 +56,16 @@ RETURNED_COST: Final = 8
 class Dispatch:
     """Hands messages out."""
 
-    def __init__(self, life: Life, expiry: Expiry, locks: LockKeeper, denials: Denials) -> None:
+    def __init__(
+        self,
+        life: Life,
+        expiry: Expiry,
+        locks: LockKeeper,
+        denials: Denials,
+        held_apart: Callable[[Queue], Iterable[Message]],
+    ) -> None:
+        """`held_apart` gives what is held of a queue by nobody who is attached: by transactions, and by termini."""
+        self._held_apart = held_apart
         self._life = life
         self._scribe = life.scribe
         self._memory = life.memory
@@ -272,7 +282,9 @@ class Dispatch:
             return False
         self._sending.measure(browser.peer)
         if not browser.started:
-            browser.start(held_by(browser.queue.consumers))
+            if browser.queue.leaving:
+                return False  # it begins when that is back which nobody holds any more
+            browser.start(self._held(whole(browser.queue)))
         looks = min(SHOWN_MAX, max(1, self._left))
         while (message := browser.peek()) is not None and browser.open_to_more:
             if not looks:
@@ -294,6 +306,20 @@ class Dispatch:
             return held_back(browser.peer, link)
         self._drain(browser)
         return False
+
+    def _held(self, queue: Queue) -> list[Message]:
+        """Return what somebody holds of a queue."""
+        held = [
+            delivery.context
+            for consumer in queue.consumers
+            for delivery in consumer.link.unsettled()
+            if isinstance(delivery.context, Message) and delivery.context.holder is consumer
+        ]
+        if len(held) < queue.acquired + queue.suspended:  # transactions have the outcomes of some, or links have gone
+            for consumer in queue.consumers:
+                held += consumer.unsent
+            held += self._held_apart(queue)
+        return held
 
     def _drain(self, browser: Browser) -> None:
         """Give back the credit of a browser that wants only what is there: there is nothing more for it."""
@@ -324,12 +350,4 @@ def _before_barrier(queue: Queue, taken: list[Message]) -> list[Message]:
     return taken
 
 
-def held_by(consumers: Iterable[Consumer]) -> Iterable[Message]:
-    """The messages that these consumers have acquired."""
-    for consumer in consumers:
-        for delivery in consumer.link.unsettled():
-            if isinstance(delivery.context, Message) and delivery.context.holder is consumer:
-                yield delivery.context
-
-
-__all__ = ["Dispatch", "held_by"]
+__all__ = ["Dispatch"]

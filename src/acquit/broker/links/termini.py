@@ -27,7 +27,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from heapq import heapify, heappop, heappush
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from acquit.broker.inspect import TerminusSnapshot
@@ -82,7 +82,10 @@ class Termini:
         self._by_name: dict[TerminusName, SourceTerminus | TargetTerminus] = {}
         self._due: list[tuple[int, bytes, SourceTerminus | TargetTerminus]] = []
         """A heap of times in milliseconds since the epoch, one for each suspension; some are over."""
+        self._ended: dict[SourceTerminus, None] = {}
+        """Termini that have ended and hold something still."""
         self._ending: deque[SourceTerminus] = deque()
+        """Termini of these of whose end the journal knows."""
 
     # -- links --------------------------------------------------------------------------------------------------------
 
@@ -285,6 +288,7 @@ class Termini:
         """Give back what it holds, once the journal knows of its end: volatile messages have no other record, and over
         a crash who had one first would take it for accepted, as whoever has it next."""
         if isinstance(terminus, SourceTerminus) and terminus.messages:
+            self._ended[terminus] = None
             self._scribe.once_durable(self._ending.append, terminus)
 
     def run(self, give_back: Callable[[Message, SourceTerminus], None]) -> bool:
@@ -303,7 +307,7 @@ class Termini:
                 if message.holder is source:
                     give_back(message, source)
             if not source.messages:
-                self._ending.popleft()
+                del self._ended[self._ending.popleft()]
         return bool(self._ending)
 
     @property
@@ -338,8 +342,8 @@ class Termini:
         return next((one for one in self._by_name.values() if one.identity.hex() == identity), None)
 
     def held_of(self, node: str) -> Iterator[Message]:
-        """Return the messages of a queue that suspended sources hold."""
-        for terminus in self._by_name.values():
+        """Return the messages of a queue that suspended sources hold, and those that have ended."""
+        for terminus in chain(self._by_name.values(), self._ended):
             if terminus.node == node and isinstance(terminus, SourceTerminus):
                 yield from terminus.messages.values()
 

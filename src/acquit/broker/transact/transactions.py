@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from acquit.broker.links.endpoints import Producer
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.finding import Nodes
+    from acquit.broker.nodes.node import Queue
     from acquit.broker.options import TransactionLimits
     from acquit.broker.outcomes.settling import Settling
     from acquit.protocol.delivery import Delivery, Outcome, ReceivedRun, SentRun
@@ -132,6 +133,15 @@ class Transactions:
     def open(self) -> int:
         """Transactions that are declared and have not ended."""
         return len(self._live)
+
+    def retired_of(self, queue: Queue) -> list[Message]:
+        """Messages of a queue that are acquired and have an outcome in a transaction."""
+        retired = []
+        for transaction in self._live.values():
+            if any(run.messages.queue is queue for run in transaction.runs):
+                self._lay_out(transaction)
+            retired += [one.message for one in transaction.retirements if one.message.queue is queue]
+        return retired
 
     # -- for the coordinator ------------------------------------------------------------------------------------------
 

@@ -12,12 +12,14 @@ import pytest
 from acquit.broker.dispatching import choosing, dispatch
 from acquit.broker.dispatching.sending import Sending
 from acquit.broker.message_run import MessageRun
+from acquit.broker.outcomes.leaving import GIVEN_BACK_MAX
 from acquit.broker.selector import Selector
 from acquit.protocol.constants import ACCEPTED, RELEASED
-from acquit.protocol.definitions import Modified, Source, Target
+from acquit.protocol.definitions import Modified, Source, Target, TransactionalState
 from acquit.protocol.message import Message
 from acquit.protocol.types import Described, Symbol, ULong
 from tests.support.broker_world import World, durable
+from tests.support.transacting import Controller
 
 SELECTOR = ULong(0x0000_468C_0000_0004)
 
@@ -286,3 +288,64 @@ def test_a_turn_judges_so_many_of_a_long_queue(monkeypatch: pytest.MonkeyPatch) 
     world.settle()
     assert sum(judged) >= 400
     assert max(judged) <= 50
+
+
+# -- what others hold when a browser begins ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", ["before", "after", "never"])
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_browser_sees_what_a_transaction_gives_back_that_had_it_when_it_began(
+    closed: str, settled: bool, together: bool, lasting: bool
+) -> None:
+    world = World()
+    client = world.client()
+    client.begun.next_delivery_id = 1_000
+    sender = client.sender("orders")
+    for _ in range(3):
+        client.post_all(sender, *[Message(str(number), durable=lasting) for number in range(4)])
+    link = client.receiver("orders", credit=12)
+    world.settle()
+    controller = Controller(client)
+    txn = controller.declare()
+    accepted = TransactionalState(txn, ACCEPTED)
+    if together and settled:
+        link.session.settle_all(client.held(link), accepted)
+    else:
+        for delivery in client.held(link):
+            delivery.settle(accepted) if settled else delivery.update(accepted)
+    world.settle()
+    if closed == "before":
+        link.detach()
+        world.settle()
+    browser = client.receiver("orders", "browser", browse=True, credit=100)
+    world.settle()
+    assert client.bodies(browser) == []
+    if closed == "after":
+        link.detach()
+        world.settle()
+    controller.roll_back(txn)
+    world.settle()
+    if closed == "never":
+        link.detach()
+        world.settle()
+    assert sorted(map(str, client.bodies(browser))) == sorted("0123" * 3)
+
+
+def test_a_browser_that_comes_while_a_consumer_gives_back_much_sees_all() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("orders"), *numbered(3 * GIVEN_BACK_MAX))
+    link = client.receiver("orders", credit=1_000)
+    world.settle()
+    browser = world.client("other").begun.attach_receiver(
+        "browser", source=Source("orders", distribution_mode="copy"), target=Target("there")
+    )
+    world.settle()
+    link.detach()
+    browser.grant(1_000)
+    world.settle()
+    (other,) = [one for one in world.clients if browser in one.received]
+    assert other.bodies(browser) == [f"m{number}" for number in range(3 * GIVEN_BACK_MAX)]

@@ -859,3 +859,25 @@ def test_an_attach_whose_answer_has_no_room_for_a_map_is_refused() -> None:
     assert link.state is LinkState.DETACHED
     assert world.core.administration.termini() == []
     assert resume_from(world.client(max_frame_size=1_024), {}, address="q" * 100).state is LinkState.ATTACHED
+
+
+@pytest.mark.parametrize("begins", ["while it is suspended", "when it has ended"])
+def test_a_browser_sees_what_a_terminus_gives_back_that_held_it_when_it_began(begins: str) -> None:
+    world = posted("one", "two")
+    client = world.client("k")
+    link = resume_from(client, None, credit=1)
+    assert client.bodies(link) == ["one"]
+    client.lose()
+    world.settle()
+    looks = world.client("looks")
+    browser = looks.receiver("q", "browser", browse=True)
+    if begins == "while it is suspended":
+        browser.grant(10)
+        world.settle()
+        assert looks.bodies(browser) == ["two"]
+    (terminus,) = world.core._termini.snapshots()
+    world.core.administration.end_terminus(terminus.identity)
+    browser.grant(10)
+    world.carry()
+    world.settle()
+    assert sorted(map(str, looks.bodies(browser))) == ["one", "two"]
