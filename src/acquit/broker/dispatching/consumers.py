@@ -337,6 +337,7 @@ class Consumer(Actor):
         "link",
         "no_local",
         "outbox",
+        "over",
         "presettled",
         "priority",
         "queue",
@@ -371,6 +372,8 @@ class Consumer(Actor):
         super().__init__(peer, link.name, queue.address)
         self.link = link
         self.queue = queue
+        self.over = False
+        """True once its link has ended, and its terminus with it; one that outlives its link has an end of its own."""
         self.subscriber = False
         """True if its source is the topic: the subscription that the queue is of may end with it."""
         self.presettled = presettled

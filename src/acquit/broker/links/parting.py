@@ -82,6 +82,7 @@ class Parting:
     def _over(self, consumer: Consumer, *, lives_on: bool, destroyed: bool) -> None:
         """Let go of a consumer that holds nothing any more."""
         if not lives_on:
+            consumer.over = True
             self._life.terminus_over(consumer.terminus)
         if consumer.subscriber:
             self._subscriptions.left(consumer, destroyed=destroyed)

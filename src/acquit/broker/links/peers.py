@@ -118,13 +118,18 @@ class Actor:
 
     @property
     def terminus(self) -> str:
-        """Name that *undeliverable-here* is bound to: the user, the container and the link's name. It is kept with each
-        message that is, so a hash stands for the end of a very long one."""
-        user = "" if self.peer.user is None else f"{self.peer.user.replace('%', '%25').replace(':', '%3A')}:"
-        text = f"{user}{self.peer.container}/{self.link_name}"
-        if len(text) > TERMINUS_MAX:
-            text = text[:TERMINUS_MAX] + blake2b(text.encode(), digest_size=16).hexdigest()
-        return text
+        """Name that *undeliverable-here* is bound to."""
+        return terminus_text(self.peer.user, self.peer.container, self.link_name)
 
 
-__all__ = ["TERMINUS_MAX", "Actor", "Enforcement", "Peer"]
+def terminus_text(user: str | None, container: str, link_name: str) -> str:
+    """Return the name of a terminus that *undeliverable-here* is bound to: the user, the container and the link's name.
+    It is kept with each message that is, so a hash stands for the end of a very long one."""
+    before = "" if user is None else f"{user.replace('%', '%25').replace(':', '%3A')}:"
+    text = f"{before}{container}/{link_name}"
+    if len(text) > TERMINUS_MAX:
+        text = text[:TERMINUS_MAX] + blake2b(text.encode(), digest_size=16).hexdigest()
+    return text
+
+
+__all__ = ["TERMINUS_MAX", "Actor", "Enforcement", "Peer", "terminus_text"]

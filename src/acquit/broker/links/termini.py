@@ -31,6 +31,7 @@ from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from acquit.broker.inspect import TerminusSnapshot
+from acquit.broker.links.peers import terminus_text
 from acquit.broker.links.terminus import (
     IDENTITY_BYTES,
     NAME_BYTES_MAX,
@@ -273,6 +274,9 @@ class Termini:
         if self._by_name.get(terminus.name) is terminus:
             del self._by_name[terminus.name]
             self._keep(StateDeleted(self._scribe.time_us, Namespace.RESUMABLE, terminus.name.encode()))
+        if isinstance(terminus, SourceTerminus):
+            name, terminus.over = terminus.name, True
+            self._life.terminus_over(terminus_text(name.user, name.container, name.link))
         known = terminus.taken if isinstance(terminus, SourceTerminus) else terminus.answered
         self.forget(terminus, list(known))
         if terminus.attached is None:

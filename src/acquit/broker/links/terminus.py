@@ -129,7 +129,7 @@ class Terminus:
 class SourceTerminus(Terminus):
     """A terminus that messages leave from: it holds what its consumer had acquired and not settled."""
 
-    __slots__ = ("default_outcome", "messages", "taken", "told")
+    __slots__ = ("default_outcome", "messages", "over", "taken", "told")
 
     def __init__(
         self,
@@ -143,6 +143,8 @@ class SourceTerminus(Terminus):
         super().__init__(name, identity, number, node, timeout_ms)
         self.default_outcome = default_outcome
         """The source's (3.5.3): it applies to what is held when the terminus ends."""
+        self.over = False
+        """True once it has ended."""
         self.messages: dict[bytes, Message] = {}
         """The messages that it holds, by delivery-tag, in the order in which they were sent."""
         self.taken: dict[bytes, DeliveryState] = {}

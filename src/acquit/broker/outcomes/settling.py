@@ -563,6 +563,8 @@ class Settling:
                 description = "" if error is None else (error.description or "")[:TEXT_MAX]
                 return Account(Cause.REJECTED, actor, flags, condition, description)
             case Modified(undeliverable_here=here, message_annotations=annotations):
+                over = consumer.over if consumer.resumable is None else consumer.resumable.over
+                here = here and not over  # a transaction says it of a terminus that is no more
                 return Account(
                     left or Cause.MODIFIED,
                     actor,

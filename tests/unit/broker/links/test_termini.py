@@ -30,6 +30,7 @@ from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import Link, LinkState, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, durable
+from tests.support.transacting import Controller
 
 LASTING = {"durable": TerminusDurability.UNSETTLED_STATE, "expiry_policy": TerminusExpiryPolicy.NEVER}
 
@@ -881,3 +882,31 @@ def test_a_browser_sees_what_a_terminus_gives_back_that_held_it_when_it_began(be
     world.carry()
     world.settle()
     assert sorted(map(str, looks.bodies(browser))) == ["one", "two"]
+
+
+@pytest.mark.parametrize("said", ["at once", "in a transaction", "at a commit after the end"])
+def test_what_was_called_undeliverable_comes_to_the_next_terminus_of_the_name(said: str) -> None:
+    world = posted("one")
+    client = world.client("k")
+    link = resume_from(client, None)
+    (delivery,) = client.held(link)
+    controller, outcome = Controller(client), Modified(undeliverable_here=True)
+    if said == "at once":
+        delivery.update(outcome)
+    else:
+        txn = controller.declare()
+        controller.retire(txn, delivery, outcome=outcome, settled=False)
+    if said == "in a transaction":
+        assert controller.commit(txn) is None
+    link.detach(closed=False)
+    world.settle()
+    (terminus,) = world.core._termini.snapshots()
+    world.core.administration.end_terminus(terminus.identity)
+    world.settle()
+    if said == "at a commit after the end":
+        assert controller.commit(txn) is None
+    assert not world.core.life.exclusions
+    link = client.receiver("q", credit=1)
+    world.settle()
+    assert client.bodies(link) == ["one"]
+    world.check_journal()

@@ -1719,3 +1719,31 @@ def test_a_consumer_that_may_hold_one_gets_the_next_after_the_end(settled: bool,
     else:
         controller.roll_back(txn)
         assert client.bodies(receiver) == (["a", "a"] if settled else ["a"])
+
+
+@pytest.mark.parametrize("again", ["before", "after"])
+def test_undeliverable_here_is_said_of_no_terminus_that_was_closed_before_the_commit(
+    world: World, controller: Controller, again: str
+) -> None:
+    client = controller.client
+    filled(client, "a")
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    txn = controller.declare()
+    controller.retire(txn, client.held(receiver)[0], outcome=Modified(undeliverable_here=True), settled=False)
+    receiver.detach()
+    world.settle()
+    if again == "before":
+        receiver = client.receiver("q", credit=2)
+    assert controller.commit(txn) is None
+    if again == "after":
+        receiver = client.receiver("q", credit=2)
+    world.settle()
+    assert client.bodies(receiver) == ["a"]
+    assert not world.core.life.exclusions
+    world.check_journal()
+    world = world.crash()
+    client = world.client()
+    receiver = client.receiver("q", credit=2)
+    world.settle()
+    assert client.bodies(receiver) == ["a"]
