@@ -12,6 +12,9 @@ import asyncio
 import contextlib
 import gc
 import logging
+import socket
+import ssl
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -33,7 +36,7 @@ from acquit.store.options import JournalOptions
 from tests.support.raw_socket import WINDOW, RawSocket
 from tests.support.served import Served
 
-PACKAGES = ("acquit.protocol.", "acquit.transport.", "acquit.broker.", "acquit.client.", "asyncio.sslproto.")
+PACKAGES = ("acquit.protocol.", "acquit.transport.", "acquit.broker.", "acquit.client.", "asyncio.sslproto")
 STAYS = {"Message", "MessageExtra", "Symbol", "ULong", "TrendPoint", "_Trend"}
 """A message stays in its queue, what is imported or first used meanwhile may keep symbols of its own, and each minute
 that ends meanwhile leaves points for the console to draw."""
@@ -43,6 +46,12 @@ STRANGERS_MAX = 3
 """Times to try again, as somebody else was here: the port may have been that of a broker of another test, whose client
 looks for it still. What leaks does so each time."""
 TLS_FILES = Path(__file__).parent.parent / "support" / "tls"
+
+
+def peer_tls() -> ssl.SSLContext:
+    """The TLS settings of one who trusts the broker's certificate."""
+    return ssl.create_default_context(cafile=TLS_FILES / "certificate.pem")
+
 
 Scenario = Callable[[Server], Awaitable[None]]
 
@@ -176,6 +185,28 @@ async def refused_tls(server: Server) -> None:
     await raw(server, TLS_HEADER + b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00")
 
 
+async def ended_over_tls(server: Server) -> None:
+    """By the peer, which resets the connection or says no more, without TLS's own farewell; and by us."""
+
+    def end(said: bytes, answer: bytes, *, reset: bool) -> None:
+        with contextlib.ExitStack() as stack:
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            plain.sendall(TLS_HEADER)
+            assert plain.recv(8) == TLS_HEADER
+            secured = stack.enter_context(peer_tls().wrap_socket(plain, server_hostname="localhost"))
+            secured.sendall(said)
+            while answer:
+                got = secured.recv(len(answer))
+                assert got == answer[: len(got)]
+                answer = answer[len(got) :]
+            if reset:
+                secured.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    for said, answer in ((b"", b""), (SASL_HEADER, SASL_HEADER), (AMQP_HEADER, AMQP_HEADER)):
+        for reset in (True, False):
+            await asyncio.to_thread(end, said, answer, reset=reset)
+
+
 async def attempts_of_a_client(server: Server) -> None:
     """Each is to a host that takes the connection and says nothing it understands."""
 
@@ -202,6 +233,7 @@ SCENARIOS: list[Scenario] = [
     half_a_login,
     nonsense,
     refused_tls,
+    ended_over_tls,
     attempts_of_a_client,
 ]
 

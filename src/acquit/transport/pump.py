@@ -201,7 +201,7 @@ class Pump(asyncio.BufferedProtocol):
     @property
     def connected(self) -> bool:
         """True if there is, or was, a socket. A TLS handshake that fails never comes so far."""
-        return self._transport is not None
+        return self._transport is not None or self._ended
 
     def fileno(self) -> int | None:
         """The socket's descriptor, or None while there is none."""
@@ -304,8 +304,10 @@ class Pump(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is gone. TLS knows the pump and keeps a buffer of 256 KiB: to keep its transport would keep both
+        until Python's collector runs."""
         self._ended = True
+        self._transport = None
         for timer in (self._timer, self._linger):
             if timer is not None:
                 timer.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from typing import Any
@@ -477,6 +478,22 @@ def test_a_peer_that_reads_nothing_at_all_is_cut_off_with_the_last_word_unwritte
         assert "close" not in stage.wire.calls
         await asyncio.sleep(0.01)
         assert stage.wire.calls[-1] == "abort"
+
+    run(main)
+
+
+def test_the_transport_is_let_go_of_with_its_socket() -> None:
+    """One of TLS has large buffers, and knows the pump: who keeps the pump would keep them all."""
+
+    async def main() -> None:
+        stage = Stage()
+        wire = weakref.ref(stage.wire)
+        stage.pump.connection_lost(ConnectionResetError())
+        del stage.wire
+        assert wire() is None
+        assert stage.pump.connected
+        assert stage.pump.buffered_bytes() == 0
+        stage.pump.abort()
 
     run(main)
 
