@@ -20,6 +20,7 @@ from typing import Final
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.forks import keep_here
 from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
+from acquit.transport.portions import FIRST_BYTES
 from acquit.transport.pump import Pump, as_stream
 
 ACCEPTS_PER_TURN: Final = 2
@@ -101,17 +102,22 @@ class _Answer(HeaderReader):
         self.on_header(b"")
 
 
-class Landing(asyncio.Protocol):
+class Landing(asyncio.BufferedProtocol):
     """A protocol that keeps TLS's bytes until the protocol that they are for is in place."""
 
     def __init__(self) -> None:
+        self._buffer = memoryview(bytearray(FIRST_BYTES))
         self._data: list[bytes] = []
         self._eof = False
         self._lost: list[Exception | None] = []
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the place for what is decrypted: not much (see `portions`)."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Keep it. Reading is handed over within a turn of the loop, so this is bounded by what one turn reads."""
-        self._data.append(data)
+        self._data.append(bytes(self._buffer[:nbytes]))
 
     def eof_received(self) -> bool:
         """Keep it."""
