@@ -608,6 +608,39 @@ def test_users_who_are_gone_or_changed_are_put_out_and_nobody_else(tmp_path: Pat
             connection.close()
 
 
+@pytest.mark.promise("access")
+def test_users_whose_way_in_is_closed_are_put_out(tmp_path: Path) -> None:
+    tls = Tls(**PEERS, client_certificates="optional", mode="offered")
+    users = {"ada": User(password="s3cret"), "bob": User(password="x")}
+    open_ = options(Security(anonymous="always", users=users), tls=tls)
+    with acquit.Broker(tmp_path, config=open_) as broker:
+        here = f"127.0.0.1:{broker.port}"
+        tried = {
+            "EXTERNAL": ("", ConnectOptions(sasl_mechanisms=("EXTERNAL",), in_band_tls=True)),
+            "SCRAM-SHA-256": ("bob:x@", ConnectOptions(sasl_mechanisms=("SCRAM-SHA-256",))),
+            "PLAIN": ("bob:x@", ConnectOptions(sasl_mechanisms=("PLAIN",))),
+            "ANONYMOUS": ("", ConnectOptions()),
+        }
+        there = {
+            how: acquit.connect(
+                f"amqp://{name}{here}", ssl_context=trusting("ada") if chosen.in_band_tls else None, options=chosen
+            )
+            for how, (name, chosen) in tried.items()
+        }
+        closing_ = (
+            ("SCRAM-SHA-256", Security(anonymous="always", scram="never", users=users), tls),
+            ("PLAIN", Security(anonymous="always", scram="never", plain="never", users=users), tls),
+            ("EXTERNAL", Security(anonymous="always", scram="never", plain="never", users=users), Tls(**CERTIFICATE)),
+            ("ANONYMOUS", Security(anonymous="never", scram="never", plain="never", users=users), Tls(**CERTIFICATE)),
+        )
+        for how, security, other in closing_:
+            assert swap(broker, options(security, tls=other), tmp_path) == 1
+            with pytest.raises(errors.ConnectionClosed, match="log in again"):
+                send(there.pop(how))
+            for connection in there.values():
+                send(connection)
+
+
 def test_who_was_about_to_log_in_begins_again(tmp_path: Path) -> None:
     """Or a login that began with the password of yesterday would end well today."""
     config = options()

@@ -365,9 +365,7 @@ class Server:
         """The same, but return who is to be put out."""
         before = self._listeners.replace(keys)
         self._core.permissions = keys.permissions
-        return [
-            client for client in self._clients if not client.known or not keys.still_lets_in(client.engine.user, before)
-        ]
+        return [client for client in self._clients if not client.still_in(keys, before)]
 
     def _put_out(self, out: list[PeerSocket]) -> None:
         changed = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "users or permissions have changed: log in again")
@@ -594,8 +592,7 @@ class Server:
         engine = Connection(self._engine_options, server=True, sasl=caller.sasl, now=caller.since)
         name = endpoint_name(caller.transport.get_extra_info("peername"))
         peer = self._core.connected(engine, name, caller.place.network)
-        client = PeerSocket(self, engine, peer, self._loop, self._pump_options, caller.place, self._exit)
-        client.certified = caller.certified
+        client = PeerSocket(self, engine, peer, self._loop, self._pump_options, caller, self._exit)
         encrypted = caller.transport.get_extra_info("ssl_object")
         peer.tls = "" if encrypted is None else encrypted.version() or ""
         peer.socket_bytes = client.pump.buffered_bytes

@@ -19,8 +19,8 @@ from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, Sas
 from acquit.transport.pump import Pump, PumpOptions
 
 if TYPE_CHECKING:
+    from acquit.broker.access.listeners import Caller, Keys
     from acquit.broker.access.login_throttle import LoginThrottle
-    from acquit.broker.access.unauthenticated import Slot
     from acquit.broker.access.users import Users
     from acquit.broker.links.peers import Peer
     from acquit.broker.notices import Notices
@@ -66,7 +66,7 @@ class PeerSocket:
         "_place",
         "_tried",
         "_waiting",
-        "certified",
+        "caller",
         "engine",
         "gone",
         "known",
@@ -81,7 +81,7 @@ class PeerSocket:
         peer: Peer,
         loop: asyncio.AbstractEventLoop,
         options: PumpOptions,
-        place: Slot,
+        caller: Caller,
         exit_: Turnstile,
     ) -> None:
         self._owner = owner
@@ -95,15 +95,14 @@ class PeerSocket:
         """Timer until its login may be decided."""
         self.engine = engine
         self.peer = peer
-        self.certified: str | None = None
-        """User that its TLS certificate names."""
+        self.caller = caller
         self.known = False
         """The peer has authenticated, and opened its connection."""
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the socket is closed."""
         self.pump = Pump(engine, self, loop=loop, options=options, exit_=exit_)
-        self._place = place
-        place.turn_away = self.pump.abort
+        self._place = caller.place
+        self._place.turn_away = self.pump.abort
         engine.context = self
 
     def handle(self, events: list[Event]) -> None:
@@ -127,6 +126,10 @@ class PeerSocket:
             self._waiting.cancel()
         self._owner.closed(self)
         self.gone.set_result(None)
+
+    def still_in(self, keys: Keys, before: Keys) -> bool:
+        """Return True for a peer that is in, and would come in with other keys as it did with those before."""
+        return self.known and keys.still_lets_in(self.engine.user, self.peer.mechanism, self.caller.transport, before)
 
     def close(self, error: Error) -> None:
         """Close in order, or at once where nothing was opened."""
@@ -215,7 +218,7 @@ class PeerSocket:
             match event:
                 case SaslInitiated(mechanism=mechanism, response=response):
                     self.peer.mechanism = mechanism
-                    self._login = LOGINS[mechanism](self._owner.users, self.certified)
+                    self._login = LOGINS[mechanism](self._owner.users, self.caller.certified)
                     self._step(self._login, response)
                 case SaslResponded(response=response):
                     assert self._login is not None

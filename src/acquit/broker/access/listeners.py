@@ -37,8 +37,6 @@ from acquit.transport.sockets import Acceptor, HeaderReader, bind, secure
 
 logger = logging.getLogger("acquit.broker")
 
-_BY_REACH: Final[tuple[Where, ...]] = ("never", "loopback", "always")
-"""Peers that a mechanism is offered to, the fewest first."""
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Cipher suites for TLS 1.2: those of RFC 9325 (4.2), which encrypt and authenticate in one step, and whose keys are of
 no use later. Python's own list has some in two steps (CBC) for peers that are older than TLS 1.2."""
@@ -58,16 +56,40 @@ class Keys:
     """The part of a certificate that names the user."""
     tls: ssl.SSLContext | None
 
-    def still_lets_in(self, user: str | None, before: Keys) -> bool:
-        """True if a user who came in with the keys before would come in with these, with the same rights."""
+    def named(self, transport: asyncio.Transport) -> str | None:
+        """Return the name in the certificate of a peer, as far as certificates are asked for; None without one."""
+        encrypted = transport.get_extra_info("ssl_object")
+        if encrypted is None or self.tls is None or self.tls.verify_mode is ssl.CERT_NONE:
+            return None
+        return certified_name(encrypted.getpeercert(), self.client_name)
+
+    def offered(self, transport: asyncio.Transport) -> tuple[str, ...]:
+        """Return the mechanisms that a peer is offered, the strongest first; () for one that cannot come in."""
+        return mechanisms(
+            self.security,
+            loopback=is_loopback(transport.get_extra_info("peername")),
+            encrypted=transport.get_extra_info("ssl_object") is not None,
+            passwords=self.users.have_passwords,
+            certified=(self.named(transport) or "") in self.users,
+        )
+
+    def still_lets_in(self, user: str | None, mechanism: str, transport: asyncio.Transport, before: Keys) -> bool:
+        """True if a user who came in with the keys before would come in with these by the same mechanism ("": without
+        SASL), with the same rights. A certificate is not verified again: one may be of an authority that is gone."""
         if self.permissions.of(user) != before.permissions.of(user):
             return False
+        if (mechanism or ANONYMOUS) not in self.offered(transport):
+            return False
         if user is None:
-            return _BY_REACH.index(self.security.lets_in_anonymous) >= _BY_REACH.index(
-                before.security.lets_in_anonymous
-            )
+            return True
+        if mechanism == EXTERNAL and (self.named(transport) != user or before._authorities() - self._authorities()):
+            return False
         now, then = self.security.users.get(user), before.security.users.get(user)
         return now is not None and then is not None and now.password == then.password
+
+    def _authorities(self) -> set[bytes]:
+        """Return the certificates of the authorities that sign those of peers."""
+        return set() if self.tls is None else set(self.tls.get_ca_certs(binary_form=True))
 
 
 def make_keys(options: BrokerOptions, data: Path) -> Keys:
@@ -314,25 +336,13 @@ class Listeners:
         """Look at who it is: the protocol for those who may go on."""
         keys = self.keys
         name = transport.get_extra_info("peername")
-        encrypted = transport.get_extra_info("ssl_object")
-        certified = None
-        if encrypted is not None:
-            certified = certified_name(encrypted.getpeercert(), keys.client_name)
-            if certified is not None and certified not in keys.users:
-                self.notices.inform(
-                    "a certificate names nobody who is known",
-                    place.network,
-                    peer=endpoint_name(name),
-                    named=certified,
-                )
-                certified = None
-        offered = mechanisms(
-            keys.security,
-            loopback=is_loopback(name),
-            encrypted=encrypted is not None,
-            passwords=keys.users.have_passwords,
-            certified=certified is not None,
-        )
+        certified = keys.named(transport)
+        if certified is not None and certified not in keys.users:
+            self.notices.inform(
+                "a certificate names nobody who is known", place.network, peer=endpoint_name(name), named=certified
+            )
+            certified = None
+        offered = keys.offered(transport)
         if not offered:
             self.notices.warn("a connection is turned away: it could not log in", peer=endpoint_name(name))
             return None

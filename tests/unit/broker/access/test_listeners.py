@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,24 @@ def test_the_first_user_closes_anonymous_access_unless_told_otherwise(
     assert Security().anonymous == "until-users"
 
 
+class Shown:
+    """The TLS of a peer that has shown a certificate."""
+
+    def __init__(self, certificate: dict[str, object]) -> None:
+        self.certificate = certificate
+
+    def getpeercert(self) -> dict[str, object]:
+        return self.certificate
+
+
+def peer_at(host: str, certificate: dict[str, object] | None = None) -> asyncio.Transport:
+    tls = None if certificate is None else Shown(certificate)
+    return asyncio.Transport({"peername": (host, 5), "ssl_object": tls})
+
+
+HERE, ELSEWHERE = peer_at("127.0.0.1"), peer_at("192.0.2.1")
+
+
 @pytest.mark.parametrize(
     ("before", "now", "stays"),
     [
@@ -93,7 +113,7 @@ def test_who_is_in_anonymously_goes_when_that_is_closed(
     before: Security, now: Security, stays: bool, tmp_path: Path
 ) -> None:
     first, second = (make_keys(BrokerOptions(security=security), tmp_path) for security in (before, now))
-    assert second.still_lets_in(None, first) is stays
+    assert second.still_lets_in(None, "", ELSEWHERE if before.anonymous == "always" else HERE, first) is stays
 
 
 def subject(*names: str) -> dict[str, object]:
@@ -128,14 +148,67 @@ def keys(folder: Path, password: str = "x", roles: tuple[str, ...] = ("r",), **p
 
 def test_who_may_stay(tmp_path: Path) -> None:
     before = keys(tmp_path, send=("q",))
-    assert keys(tmp_path, send=("q",)).still_lets_in("ada", before), "hashed with another salt, and the same password"
-    assert not keys(tmp_path, password="y", send=("q",)).still_lets_in("ada", before)
-    assert not keys(tmp_path, roles=(), send=("q",)).still_lets_in("ada", before)
-    assert not keys(tmp_path, send=("q", "r")).still_lets_in("ada", before)
-    assert keys(tmp_path, send=("q", "r")).still_lets_in(None, before), "who has no role has as little as before"
+
+    def stays(user: str | None, now: Keys, then: Keys = before) -> bool:
+        return now.still_lets_in(user, "ANONYMOUS" if user is None else "SCRAM-SHA-256", HERE, then)
+
+    assert stays("ada", keys(tmp_path, send=("q",))), "hashed with another salt, and the same password"
+    assert not stays("ada", keys(tmp_path, password="y", send=("q",)))
+    assert not stays("ada", keys(tmp_path, roles=(), send=("q",)))
+    assert not stays("ada", keys(tmp_path, send=("q", "r")))
+    assert not stays(None, keys(tmp_path, send=("q",))), "there is a user"
     nobody = make_keys(BrokerOptions(), tmp_path)
-    assert not nobody.still_lets_in(None, before), "without roles: everything"
-    assert not nobody.still_lets_in("ada", nobody)
+    assert not stays(None, nobody), "without roles: everything"
+    assert not stays("ada", nobody, nobody)
+    guests = [
+        make_keys(BrokerOptions(security=replace(one.security, anonymous="loopback")), tmp_path)
+        for one in (before, keys(tmp_path, send=("q", "r")))
+    ]
+    assert stays(None, guests[1], guests[0]), "who has no role has as little as before"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "where", "closed", "stays"),
+    [
+        ("SCRAM-SHA-256", HERE, {"scram": "never"}, False),
+        ("SCRAM-SHA-256", HERE, {"scram": "loopback"}, True),
+        ("SCRAM-SHA-256", ELSEWHERE, {"scram": "loopback"}, False),
+        ("SCRAM-SHA-256", HERE, {"plain": "never"}, True),
+        ("PLAIN", HERE, {"plain": "never"}, False),
+        ("PLAIN", HERE, {"scram": "never"}, True),
+        ("PLAIN", ELSEWHERE, {}, False),  # without TLS, which it was allowed before
+        ("PLAIN", peer_at("192.0.2.1", {}), {"plain": "never"}, True),
+    ],
+)
+def test_who_came_by_a_way_that_is_closed_goes(
+    mechanism: str, where: asyncio.Transport, closed: dict[str, Where], stays: bool, tmp_path: Path
+) -> None:
+    before = make_keys(BrokerOptions(security=Security(users={"ada": User(password="x")}, plain="always")), tmp_path)
+    now = make_keys(BrokerOptions(security=Security(users={"ada": User(password="x")}, **closed)), tmp_path)  # type: ignore[arg-type]
+    assert now.still_lets_in("ada", mechanism, where, before) is stays
+
+
+def test_who_came_by_a_certificate_goes_where_it_does_not_name_the_user_any_more(tmp_path: Path) -> None:
+    def asking(**tls: str) -> Keys:
+        files = {"certificate_file": str(TLS_FILES / "certificate.pem"), "key_file": str(TLS_FILES / "key.pem")}
+        security = Security(users={"ada": User(), "a": User()})
+        return make_keys(BrokerOptions(security=security, tls=Tls(**files, **tls)), tmp_path)  # type: ignore[arg-type]
+
+    peers = {"client_certificates": "optional", "client_ca_file": str(TLS_FILES / "peers-ca.pem")}
+    both = tmp_path / "both.pem"
+    both.write_text((TLS_FILES / "peers-ca.pem").read_text() + (TLS_FILES / "certificate.pem").read_text())
+    before, more = asking(**peers), asking(**{**peers, "client_ca_file": str(both)})
+    ada = peer_at("192.0.2.1", {"subject": ((("commonName", "ada"),),), "subjectAltName": (("DNS", "a"),)})
+
+    def stays(now: Keys, then: Keys = before) -> bool:
+        return now.still_lets_in("ada", "EXTERNAL", ada, then)
+
+    assert stays(asking(**{**peers, "client_certificates": "required"}))
+    assert not stays(asking()), "none is asked for"
+    assert not stays(asking(**peers, client_name="email")), "it names nobody"
+    assert not stays(asking(**peers, client_name="dns")), "it names another user"
+    assert stays(more)
+    assert not stays(before, more), "an authority is gone, which may have been its own"
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
