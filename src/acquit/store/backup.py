@@ -2,8 +2,12 @@
 
 A journal is only ever appended to, so a copy of a prefix of it is what a crash at that moment would have left: that is
 a backup. Closed segments do not change and are copied first, oldest first; the newest comes last, as far as its batches
-are whole. A segment may leave for the archive while this goes on, and is then read there; one that retention has
-deleted meanwhile makes the copy begin again.
+are whole. A segment may leave for the archive while this goes on, and is then read there; one that is deleted there
+before it was copied makes the copy begin again.
+
+The archive, where it is asked for, is copied before the journal, newest first: retention deletes the oldest. What it
+deletes meanwhile is taken by its stub, or by nothing where there is none. The journal is listed after that: a deletion
+is on record before it is done, so all these records are in the copy.
 
 **The mark.** A copy that is put to use is another history than its original's: the original may have gone on after the
 copy was taken, given numbers to messages that the copy gives to others, and agreed with its peers on deliveries that
@@ -26,7 +30,7 @@ from typing import Final
 from acquit.errors import StoreCorrupt, StoreError
 from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error, write_all
 from acquit.store.folder import STUB, Folder, StoreIdentity
-from acquit.store.reading import FolderReader
+from acquit.store.reading import FolderContents, FolderReader
 from acquit.store.scan import SegmentReader, unreadable
 
 MARK: Final = "backup.json"
@@ -34,7 +38,7 @@ USED_MARK: Final = "restored.json"
 EPOCH_GAP: Final = 1 << 36
 """Sequences that a restored copy leaves out at least: more than its original can have used after the copy was taken."""
 ATTEMPTS: Final = 5
-"""Attempts at a copy, which is begun again when retention deleted what was to be copied."""
+"""Attempts at a copy: what is there of the archive stays, and all else is begun again when a segment is gone."""
 _CHUNK: Final = 8 << 20
 
 
@@ -85,7 +89,7 @@ def back_up(
                 report = copy.run(archive=archive, progress=progress)
                 break
             except KeyError as gone:
-                copy.empty()
+                copy.empty_journal()
                 if attempt == ATTEMPTS:
                     raise StoreError(f"{source}: {gone.args[0]}, and again at each of {ATTEMPTS} attempts") from None
         for name in others:
@@ -119,41 +123,56 @@ class _Copy:
     def __init__(self, reader: FolderReader, target: Folder) -> None:
         self.reader = reader
         self.target = target
-        self.copied_bytes = 0
+        self._aside: dict[int, int] = {}
+        """Bytes of each segment and stub of the archive that was copied."""
 
     def run(self, *, archive: bool, progress: Callable[[int, int], None] | None) -> BackupReport:
-        """Raises KeyError where a segment is gone."""
-        contents = self.reader.contents()
-        if not contents.journal:
-            raise StoreCorrupt("no segment is there", path=str(self.reader.folder.journal), offset=0)
-        *closed, newest = contents.journal
-        aside = [*contents.stubs, *contents.archive] if archive else []
-        steps = len(aside) + len(contents.journal)
-        done = 0
-        newest_bytes = 0
-        for number in aside:
-            if number in contents.stubs:
-                self._stub(number)
-            else:
-                self._segment(number, archived=True)
-            done += 1
-            if progress is not None:
-                progress(done, steps)
-        for number in (*closed, newest):
+        """Copy what is not copied yet. Raises KeyError where a segment is gone."""
+        contents = self._listed()
+        if archive:
+            aside = {*contents.stubs, *contents.archive} - self._aside.keys()
+            steps = len(self._aside) + len(aside) + len(contents.journal)
+            for number in sorted(aside, reverse=True):
+                self._set_aside(number)
+                if progress is not None:
+                    progress(len(self._aside), steps)
+            contents = self._listed()
+            for number in contents.archive:
+                if number not in self._aside:
+                    self._aside[number] = self._segment(number, archived=True)
+            for number in contents.stubs:
+                if number not in self._aside:
+                    self._set_aside(number)
+        steps = len(self._aside) + len(contents.journal)
+        newest, journal_bytes, newest_bytes = contents.journal[-1], 0, 0
+        for done, number in enumerate(contents.journal, start=len(self._aside) + 1):
             newest_bytes = self._segment(number, newest=number == newest)
-            done += 1
+            journal_bytes += newest_bytes
             if progress is not None:
                 progress(done, steps)
         return BackupReport(
-            contents.identity.store, len(contents.journal), len(aside), self.copied_bytes, newest, newest_bytes
+            contents.identity.store,
+            len(contents.journal),
+            len(self._aside),
+            sum(self._aside.values()) + journal_bytes,
+            newest,
+            newest_bytes,
         )
 
-    def _stub(self, number: int) -> None:
-        path, copy = (one.segment(number, archived=True, suffix=STUB) for one in (self.reader.folder, self.target))
+    def _listed(self) -> FolderContents:
+        contents = self.reader.contents()
+        if not contents.journal:
+            raise StoreCorrupt("no segment is there", path=str(self.reader.folder.journal), offset=0)
+        return contents
+
+    def _set_aside(self, number: int) -> None:
+        """Copy a segment of the archive, or else its stub, if there is one."""
         try:
-            self.file(path, copy)
-        except FileNotFoundError:
-            raise KeyError(f"{path.name} was deleted meanwhile") from None
+            self._aside[number] = self._segment(number, archived=True)
+        except KeyError:
+            path, copy = (one.segment(number, archived=True, suffix=STUB) for one in (self.reader.folder, self.target))
+            with contextlib.suppress(FileNotFoundError):
+                self._aside[number] = self.file(path, copy)
 
     def _segment(self, number: int, *, newest: bool = False, archived: bool = False) -> int:
         """Copy what is valid of a segment, wherever it is by now, to the copy's journal or archive; how many bytes.
@@ -174,13 +193,12 @@ class _Copy:
             for offset in range(0, segment.offset, _CHUNK):
                 length = min(_CHUNK, segment.offset - offset)
                 write_all(file, segment.raw(offset, length), offset)
-                self.copied_bytes += length
             file.sync()
         finally:
             file.close()
 
-    def file(self, source: Path, target: Path) -> None:
-        """Copy any other file. Raises FileNotFoundError; StoreCorrupt where it cannot be read."""
+    def file(self, source: Path, target: Path) -> int:
+        """Copy any other file, and return its size. Raises FileNotFoundError; StoreCorrupt where it cannot be read."""
         disk = self.reader.folder.disk
         with _reading(source):
             found = disk.open(source, OpenMode.READ)
@@ -198,15 +216,13 @@ class _Copy:
                 file.close()
         finally:
             found.close()
-        self.copied_bytes += size
+        return size
 
-    def empty(self) -> None:
-        """Begin again."""
+    def empty_journal(self) -> None:
+        """Begin again with what changes."""
         disk = self.target.disk
-        for folder in (self.target.journal, self.target.archive):
-            for name in disk.names(folder):
-                disk.remove(folder / name)
-        self.copied_bytes = 0
+        for name in disk.names(self.target.journal):
+            disk.remove(self.target.journal / name)
 
 
 # -- the mark ---------------------------------------------------------------------------------------------------------

@@ -289,11 +289,21 @@ def _archived(folder: Folder, first: SegmentInfo) -> Iterator[SegmentInfo]:
             size = file.size()
             file.close()
             # A segment ends where its successor begins, in place and (nearly) in time.
-            end = following.base if following.number == number + 1 else Position(header.base + size)
+            end = following.base if following.number == number + 1 else _end(folder, path, header.base + size)
             following = SegmentInfo(number, header.base, end, size, True, True, sealed_us, header.erased)
             sealed_us = header.created_us
             infos.append(following)
     return reversed(infos)
+
+
+def _end(folder: Folder, path: Path, most: int) -> Position:
+    """Return where a segment ends whose successor is not there: by its seal, which its stub is made of."""
+    with contextlib.suppress(StoreError, OSError), SegmentReader(folder.disk, path) as segment:
+        for _ in segment.batches():
+            pass
+        if segment.seal is not None:
+            return segment.seal.end
+    return Position(most)
 
 
 def _resume_chores(

@@ -124,6 +124,35 @@ def test_the_original_goes_on_while_it_is_copied(seed: int) -> None:
     again.check_journal()
 
 
+@pytest.mark.parametrize("stubs_max", [100_000, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_retention_deletes_the_archive_while_it_is_copied(seed: int, stubs_max: int) -> None:
+    """At each step of the copy the oldest segment is deleted, as a busy broker with many stubs does."""
+    world = lively(120, journal=replace(SMALL, archive_bytes_max=600_000, stubs_max=stubs_max))
+    rng = Random(seed)
+    before = Folder(DATA, world.disk).numbers(archived=True)
+    client = world.clients[0]
+    sender, link = client.sender("r", "more"), client.receiver("r", "other", credit=10_000)
+
+    def go_on(done: int, steps: int) -> None:
+        for _ in range(rng.randrange(20)):
+            client.post_all(sender, durable(bytes(9_000)))
+        link.session.settle_all(client.held(link), ACCEPTED)
+        world.settle()
+
+    disk = MemoryDisk()
+    report = back_up(DATA, DATA, archive=True, disk=world.disk, target_disk=disk, progress=go_on)
+    assert report.copied_bytes == sum(map(len, disk.files.values())) - len(disk.files[DATA / MARK]) - len(
+        disk.files[DATA / "broker.json"]
+    )
+    assert not set(before) & set(Folder(DATA, world.disk).numbers(archived=True)), "all of them are gone by now"
+    assert verify(DATA, disk=disk).problems == ()
+    again = World(world.options, disk=disk, now_us=world.now_us, journal=replace(SMALL, archive_bytes_max=600_000))
+    again.settle()
+    again.check_journal()
+    assert verify(DATA, disk=disk).problems == ()
+
+
 def test_on_a_real_disk(tmp_path: Path) -> None:
     opened = open_journal(tmp_path / "data", OPTIONS)
     report = back_up(tmp_path / "data", tmp_path / "copy", archive=True)
