@@ -27,6 +27,7 @@ from typing import Final, Protocol
 
 from acquit.errors import StoreError, StoreFailed, StoreFull, StoreLocked
 from acquit.forks import keep_here
+from acquit.store.ownership import make_file, make_folder
 
 
 class OpenMode(Enum):
@@ -199,14 +200,15 @@ class _SyncingFile(PosixFile):
 
 
 class PosixDisk:
-    """The real one. Files are 0600, folders 0700: messages are nobody else's business."""
+    """The real one. Files are 0600, folders 0700: messages are nobody else's business. What root makes belongs to the
+    owner of the folder it is in."""
 
     def open(self, path: Path, mode: OpenMode) -> PosixFile:
         self.check_place()
         flags = os.O_CLOEXEC | (os.O_RDONLY if mode is OpenMode.READ else os.O_RDWR | os.O_CREAT)
         synced = mode is OpenMode.SYNCED
         with opening():
-            fd = os.open(path, flags | _SYNCED_FLAG if synced else flags, 0o600)
+            fd = make_file(path, flags | _SYNCED_FLAG if synced else flags)
         return _SyncingFile(fd) if synced and not _SYNCED_FLAG else PosixFile(fd)
 
     def names(self, folder: Path) -> list[str]:
@@ -219,7 +221,7 @@ class PosixDisk:
     def make_folder(self, folder: Path) -> None:
         missing = [level for level in (folder, *folder.parents) if not level.exists()]
         for level in reversed(missing):
-            level.mkdir(mode=0o700, exist_ok=True)
+            make_folder(level)
             self.sync_folder(level.parent)
 
     def rename(self, old: Path, new: Path) -> None:
@@ -292,7 +294,7 @@ class _LockedDisk(PosixDisk):
             at = folder.fileno()
             try:
                 self._lock_folder(folder)
-                file = _Lock(os.open(self._path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=at))
+                file = _Lock(make_file(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, folder=at))
                 held.callback(file.close)
                 file.take()
             except BlockingIOError:

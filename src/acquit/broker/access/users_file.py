@@ -23,7 +23,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ from acquit.broker.access.users import Users, Verifier
 from acquit.broker.configuration import read_toml, structure
 from acquit.broker.options import User
 from acquit.errors import ConfigurationError
+from acquit.store.ownership import hand_over, make_file, make_folder
 
 NAME: Final = "users.toml"
 """Name of the users file in a data folder."""
@@ -111,8 +112,8 @@ def editing(path: Path) -> Iterator[UsersFile]:
     """
     try:
         for level in reversed([level for level in path.parents if not level.exists()]):
-            level.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_folder(level)
+        lock = make_file(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from error
     try:
@@ -135,11 +136,13 @@ def editing(path: Path) -> Iterator[UsersFile]:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Whole or not at all, and on the disk. The caller has the lock."""
+    """Whole or not at all, and on the disk; owner and group stay. The caller has the lock."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)  # of somebody who was killed; with whatever mode it had
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = make_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     with os.fdopen(fd, "wb") as file:
+        with suppress(FileNotFoundError):
+            hand_over(fd, path.stat())
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

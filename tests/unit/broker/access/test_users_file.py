@@ -14,6 +14,7 @@ from acquit.broker.access.users import Verifier
 from acquit.broker.access.users_file import UsersFile, editing, format_users, load_users, parse_users
 from acquit.broker.options import User
 from acquit.errors import ConfigurationError
+from tests.support.owners import Owners
 
 VERIFIER = str(Verifier.of("s3cret"))
 
@@ -63,6 +64,26 @@ def test_what_a_killed_edit_left_is_no_hindrance_and_lends_no_mode(tmp_path: Pat
         content.users["ada"] = User()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(load_users(path).users) == ["ada"]
+
+
+def test_an_edit_by_root_leaves_the_file_to_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the broker, which is somebody else, could not read it any more."""
+    owners = Owners(monkeypatch)
+    path = tmp_path / "data" / "users.toml"
+    with editing(path) as content:
+        content.users["ada"] = User()
+    assert owners.handed_over == ["data", "users.toml.lock", "users.toml.new"]
+    stat_ = Path.stat
+
+    def of_another(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = stat_(self, follow_symlinks=follow_symlinks)
+        return os.stat_result((*found[:4], 7, 8, *found[6:10])) if self == path else found
+
+    monkeypatch.setattr(Path, "stat", of_another)
+    with editing(path) as content:
+        content.users["bob"] = User()
+    assert owners.given["users.toml.new"] == (7, 8), "those of the file that it replaces"
+    assert sorted(load_users(path).users) == ["ada", "bob"]
 
 
 def test_an_edit_that_fails_changes_nothing(tmp_path: Path) -> None:
