@@ -711,7 +711,9 @@ def test_the_clients_hashing_is_not_done_on_its_loop(monkeypatch: pytest.MonkeyP
 
 def test_keys_that_cannot_be_change_nothing(tmp_path: Path) -> None:
     for text, complaint in (
-        ("", r"users_file: .*users\.toml: expected users, found an empty file"),
+        ("", r"users_file: .*users\.toml: expected users, or \[users\] for none, found neither"),
+        ("# Kept by `acquit user`.\n", r"expected users, or \[users\] for none, found neither"),
+        ("# Kept by `acquit user`.\ndecoy_key = 'AAAA'\n\n", r"expected users, or \[users\] for none, found neither"),
         ("[users.ada]\n", "users.ada: expected in one place, found in the configuration and in the users file"),
         ("[users.bob]\nroles = ['clerk']\n", "users.bob.roles: no role 'clerk'"),
         ("[users.bob]\npassword = 'x'\n", "users.bob.password: not a password verifier"),

@@ -389,7 +389,7 @@ class Server:
         async with self._reloading:
             try:
                 options, keys = await self._loop.run_in_executor(
-                    None, load, self._config, self._options, self._data, self._adjust
+                    None, load, self._config, self._options, self._data, self._adjust, self._listeners.keys
                 )
                 self._listeners.check(keys)
             except ConfigurationError as error:

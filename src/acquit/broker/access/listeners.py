@@ -51,6 +51,8 @@ class Keys:
     security: Security
     """Security options, with the users of the users file."""
     users: Users
+    users_file: Path | None
+    """Users file that has users; None where none has."""
     permissions: Permissions
     client_name: str
     """The part of a certificate that names the user."""
@@ -92,15 +94,20 @@ class Keys:
         return set() if self.tls is None else set(self.tls.get_ca_certs(binary_form=True))
 
 
-def make_keys(options: BrokerOptions, data: Path) -> Keys:
+def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) -> Keys:
     """Read the users file and the TLS files, and put together what they and the options say. `data` is the folder that
-    users.toml is looked for in. Slow: passwords that stand in the clear are hashed.
+    users.toml is looked for in; `before`: what a running broker goes by. Slow: passwords that stand in the clear are
+    hashed.
 
     Raises ConfigurationError for what cannot be; nothing is changed.
     """
     _check_names(options)
     security = options.security
-    found = _find_users(security, data)
+    path = Path(security.users_file) if security.users_file else data / NAME
+    found = _find_users(path, needed=bool(security.users_file))
+    if found is None and before is not None and before.users_file == path and not security.users:
+        raise ConfigurationError(f"users_file: {path}: expected the file, which had users, found none")
+    found = found or UsersFile()
     for name in found.users:
         if name in security.users:
             raise ConfigurationError(
@@ -109,7 +116,9 @@ def make_keys(options: BrokerOptions, data: Path) -> Keys:
     security = replace(security, users={**security.users, **found.users})
     users = Users({name: user.password for name, user in security.users.items()}, decoy_key=found.secret)
     tls = make_tls_context(options.tls)
-    return Keys(security, users, build_permissions(security), options.tls.client_name, tls)
+    return Keys(
+        security, users, path if found.users else None, build_permissions(security), options.tls.client_name, tls
+    )
 
 
 def _check_names(options: BrokerOptions) -> None:
@@ -127,17 +136,19 @@ def _check_names(options: BrokerOptions) -> None:
             raise ConfigurationError(f"{key}: expected the name or the address of a host, found {host!r}")
 
 
-def _find_users(security: Security, data: Path) -> UsersFile:
-    path = Path(security.users_file) if security.users_file else data / NAME
+def _find_users(path: Path, *, needed: bool) -> UsersFile | None:
+    """Read the users file; None where it is not there, unless it is `needed`."""
     try:
         found = load_users(path)
-        if not path.stat().st_size:  # cut off, as by a disk that was full: to go on without users would let in anybody
-            raise ConfigurationError(f"users_file: {path}: expected users, found an empty file")
-        return found
     except FileNotFoundError:
-        if security.users_file:
+        if needed:
             raise ConfigurationError(f"users_file: {path}: there is no such file") from None
-        return UsersFile()
+        return None
+    if not found.states_users:  # cut off, as by a disk that was full: to go on without users would let in anybody
+        raise ConfigurationError(
+            f"users_file: {path}: expected users, or [users] for none, found neither: was it cut off?"
+        )
+    return found
 
 
 def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
@@ -289,6 +300,9 @@ class Listeners:
         """Let in by other keys from now on. Gives those before. Raises as `check` does; nothing is changed then."""
         self.check(keys)
         before, self.keys = self.keys, keys
+        now = keys.security.lets_in_anonymous
+        if now != "never" and before.security.lets_in_anonymous == "never":
+            logger.warning("anonymous peers come in from now on", extra={"anonymous": now, "users": len(keys.users)})
         return before
 
     def shut(self) -> None:

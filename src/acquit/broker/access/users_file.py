@@ -9,6 +9,8 @@ from::
     password = "SCRAM-SHA-256$4096:..."
     roles = ["clerk"]
 
+One without users has the empty table ``[users]``, which says so: one that was cut off at its head has not.
+
 A password in the clear is refused. The file is readable for its owner alone, and written whole or not at all: into a
 file beside it, which then takes its place. Who edits it holds a lock, so that of two edits at once none is lost; who
 reads it needs none.
@@ -47,6 +49,8 @@ class UsersFile:
     users: dict[str, User] = field(default_factory=dict)
     decoy_key: str = field(default="", repr=False)
     """A key in base64; see `users.Users`. Empty: there is none."""
+    states_users: bool = field(default=False, init=False, compare=False)
+    """True if the file has the table of users, and be it empty."""
 
     @property
     def secret(self) -> bytes:
@@ -71,7 +75,9 @@ def load_users(path: Path) -> UsersFile:
 def parse_users(text: str, source: str = "users") -> UsersFile:
     """The users in the text of a file; `source` names it in errors. Raises ConfigurationError, which repeats no
     password and no verifier."""
-    found = structure(read_toml(text, source), UsersFile, source)
+    document = read_toml(text, source)
+    found = structure(document, UsersFile, source)
+    found.states_users = "users" in document
     try:
         _ = found.secret
     except (ValueError, binascii.Error):
@@ -92,6 +98,8 @@ def parse_users(text: str, source: str = "users") -> UsersFile:
 def format_users(content: UsersFile) -> str:
     """The text of a file."""
     lines = [_HEAD, f"decoy_key = {_quoted(content.decoy_key)}\n"]
+    if not content.users:
+        lines.append("\n[users]\n")
     for name, user in sorted(content.users.items()):
         lines.append(f"\n[users.{_quoted(name)}]\n")
         if user.password:

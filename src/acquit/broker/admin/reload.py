@@ -79,9 +79,10 @@ def load(
     options: BrokerOptions,
     data: Path,
     adjust: Callable[[BrokerOptions], BrokerOptions] = lambda options: options,
+    before: Keys | None = None,
 ) -> tuple[BrokerOptions, Keys]:
     """The configuration as it stands in its files now, checked as a whole; `options` where no file was given. `adjust`
-    puts in what stands elsewhere, as on the command line. Slow.
+    puts in what stands elsewhere, as on the command line; `before`: what a running broker goes by. Slow.
 
     Raises ConfigurationError, naming the file and the key.
     """
@@ -92,7 +93,7 @@ def load(
     for key in ("certificate_file", "key_file", "client_ca_file"):
         _refuse_pipe(f"tls.{key}", getattr(options.tls, key))
     Policies(options.address)
-    return options, make_keys(options, data)
+    return options, make_keys(options, data, before)
 
 
 def _refuse_pipe(key: str, path: Path | str | None) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 import acquit
 from acquit.broker.access.listeners import make_keys
+from acquit.broker.access.users_file import editing
 from acquit.broker.admin.reload import Applies, differences, effective, load
 from acquit.broker.configuration import parse_options
 from acquit.broker.core import Core
-from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, User
 from acquit.broker.server import Server
 from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import management
@@ -323,6 +324,45 @@ def test_a_broker_without_a_file_reads_its_users_again(tmp_path: Path) -> None:
         management(BrokerAt((broker.url,)), 10) as node,
     ):
         assert node.request("RELOAD", BROKER) == {"changes": []}
+
+
+def test_users_go_by_intention_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without users anybody of this machine comes in: so a users file that was cut off or is gone changes nothing, and
+    the log says when the last user was removed."""
+    file = tmp_path / "data" / "users.toml"
+
+    async def story() -> None:
+        server, path = await serve(tmp_path, SMALL)
+        try:
+            with editing(file) as content:
+                content.users["ada"] = User()
+            await server.reload()
+            whole = file.read_text()
+            for cut in (0, whole.index("decoy_key"), whole.index("[users"), None):
+                if cut is None:
+                    file.unlink()
+                else:
+                    file.write_text(whole[:cut])
+                with pytest.raises(ConfigurationError, match=r"users_file: .*users\.toml: expected"):
+                    await server.reload()
+                assert server.keys.security.lets_in_anonymous == "never"
+            path.write_text(SMALL + "[users.ada]\n")
+            await server.reload()  # all of them stand in the configuration now
+            path.write_text(SMALL)
+            file.write_text(whole)
+            await server.reload()
+            assert "anonymous peers come in from now on" not in caplog.messages
+            with editing(file) as content:
+                content.users.clear()
+            await server.reload()
+            assert server.keys.security.lets_in_anonymous == "loopback"
+            assert [one.levelname for one in caplog.records if "from now on" in one.message] == ["WARNING"]
+            file.unlink()
+            await server.reload()  # nobody was in it
+        finally:
+            await server.stop()
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("which", ["configuration", "users_file", "tls.key_file"])
