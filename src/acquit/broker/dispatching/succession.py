@@ -4,7 +4,8 @@ Where the policy's `consumers` is *shared*, everybody is served. Where it is *si
 consumer to come is, and nobody else. Under *single-active* others wait, and when the active one has gone, the one of
 the highest priority takes over, among equals the one that has waited longest; a newcomer never displaces the active
 one. Under *exclusive*, others are refused when they attach. What the one that went had acquired is back in its place
-before its successor is given anything, so order holds across the change.
+before its successor is given anything, so order holds across the change: but for what an open transaction has the
+outcome of, which nobody waits for, as nobody knows when it ends.
 """
 
 from __future__ import annotations

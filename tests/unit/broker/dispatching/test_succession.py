@@ -10,6 +10,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.message import Message
 from acquit.protocol.types import UInt
 from tests.support.broker_world import World, durable
+from tests.support.transacting import Controller
 
 
 def world_of(consumers: str = "shared", **policy: object) -> World:
@@ -289,3 +290,27 @@ def test_a_priority_that_is_no_whole_number_is_refused(name: str, value: object)
     assert error.condition == "amqp:invalid-field"
     assert name in str(error.description)
     assert not world.core.queues.by_name, "nothing is made for it"
+
+
+@pytest.mark.parametrize("consumers", ["single-active", "shared"])
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_connection_that_ends_gives_back_what_its_transactions_had_before_anybody_takes_over(
+    consumers: str, lost: bool
+) -> None:
+    """In order, where one consumer is served at a time and for a group."""
+    world = world_of(consumers)
+    client, other = world.client("first"), world.client("second")
+    client.post_all(client.sender("q"), *[durable(number, group_id="g") for number in range(3)])
+    link = client.receiver("q", credit=1)
+    world.settle()
+    controller = Controller(client)
+    controller.retire(controller.declare(), client.held(link)[0], settled=False)
+    successor = other.receiver("q", "other", credit=10)
+    world.settle()
+    assert other.bodies(successor) == []
+    if lost:
+        client.lose()
+    else:
+        client.close()
+    world.settle()
+    assert other.bodies(successor) == [0, 1, 2]
