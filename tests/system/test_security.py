@@ -155,6 +155,31 @@ def test_a_certificate_that_is_not_trusted_is_not_trusted_in_band_either() -> No
         acquit.connect(f"amqp://ada:s3cret@127.0.0.1:{broker.port}", options=IN_BAND)
 
 
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        (lambda: trusting("forged"), "CERTIFICATE_VERIFY_FAILED: self-signed certificate"),
+        (trusting, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        (ssl.create_default_context, "it closed the connection"),
+    ],
+    ids=["forged", "none", "distrusts the broker"],
+)
+def test_the_log_says_why_there_is_no_tls(
+    context: Callable[[], ssl.SSLContext], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = Tls(**CERTIFICATE, client_ca_file=str(FILES / "peers-ca.pem"), client_certificates="required")
+    said: list[str] = []
+    with acquit.Broker(config=options(tls=tls)) as broker:
+        with pytest.raises(errors.ConnectionFailed):
+            acquit.connect(f"amqps://127.0.0.1:{broker.port}", ssl_context=context())
+        give_up_at = time.monotonic() + TIMEOUT_S
+        while not said and time.monotonic() < give_up_at:  # the client may be done before the broker is
+            time.sleep(0.005)
+            records = [record for record in caplog.records if record.getMessage() == "no TLS with a peer"]
+            said = [vars(record)["reason"] for record in records]
+    assert said == [reason]
+
+
 def test_in_band_tls_with_all_bytes_at_once() -> None:
     """A client need not wait for the server's TLS header before it begins with TLS (5.2.1)."""
     config = options(Security(), tls=Tls(**CERTIFICATE, mode="required"))

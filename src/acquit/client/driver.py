@@ -148,7 +148,12 @@ class Wire:
         if event.lost and not event.remote and self._loop.time() >= self._gives_up_at:
             within_s = self._driver.settings.options.connect_timeout_ms / 1000
             return Failure(ConnectTimeout, f"{self.target.where} did not open the connection within {within_s:g} s")
-        return connection_failure(event, self.target.where)
+        why = ""
+        if self.pump.tls_failure:
+            why = f": {self.pump.tls_failure}"
+        elif self.pump.encrypted:  # a client has agreed upon TLS before the server looks at its certificate
+            why = " before it was open: perhaps the peer wants a client certificate, or another one"
+        return connection_failure(event, self.target.where, why)
 
     def on_writable(self, writable: bool) -> None:
         """The socket takes no more, or does again."""

@@ -67,8 +67,8 @@ def _failure(kind: type[errors.EndpointError], what: str, error: Error | None, r
     return Failure(kind, f"{what} {who}: {_reason(error)}", error.condition, error.description, remote)
 
 
-def connection_failure(event: events.ConnectionEnded, where: str) -> Failure:
-    """Return the reason why the connection to `where` ended."""
+def connection_failure(event: events.ConnectionEnded, where: str, why: str = "") -> Failure:
+    """Return the reason why the connection to `where` ended; `why`: what else is known of one that was lost."""
     if event.authentication:
         kind: type[errors.EndpointError] = errors.AuthenticationFailed
         described = event.error.description if event.error is not None else None
@@ -79,7 +79,7 @@ def connection_failure(event: events.ConnectionEnded, where: str) -> Failure:
         return _failure(errors.ConnectionClosed, f"the connection to {where} was closed", event.error, event.remote)
     if event.error is not None:
         return _failure(errors.ConnectionLost, f"the connection to {where} was ended", event.error, event.remote)
-    return Failure(errors.ConnectionLost, f"the connection to {where} was lost", remote=True)
+    return Failure(errors.ConnectionLost, f"the connection to {where} was lost{why}", remote=True)
 
 
 def session_failure(event: events.SessionEnded) -> Failure:

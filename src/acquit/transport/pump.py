@@ -34,6 +34,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import ssl
 import threading
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable
@@ -44,6 +45,7 @@ from acquit.errors import ConfigurationError
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
 from acquit.transport.portions import Portions
+from acquit.transport.reasons import reason
 from acquit.transport.turnstile import Turnstile
 
 logger = logging.getLogger("acquit.transport")
@@ -134,7 +136,7 @@ class Pump(asyncio.BufferedProtocol):
     """The life of one socket. Give it to `connect`, or make one for each connection of `listen`.
 
     `peer` and `local` are the two ends as ``host:port``, "?" before the socket is connected; `encrypted` says whether
-    TLS protects it.
+    TLS protects it, and `tls_failure` why that has ended it: the peer's alert, for example; "" where it has not.
     """
 
     __slots__ = (
@@ -157,6 +159,7 @@ class Pump(asyncio.BufferedProtocol):
         "engine",
         "local",
         "peer",
+        "tls_failure",
     )
 
     def __init__(
@@ -176,6 +179,7 @@ class Pump(asyncio.BufferedProtocol):
         self.peer = "?"
         self.local = "?"
         self.encrypted = False
+        self.tls_failure = ""
         self._transport: asyncio.Transport | None = None
         self._socket: TransportSocket | None = None
         self._portions: Portions | None = None
@@ -317,6 +321,8 @@ class Pump(asyncio.BufferedProtocol):
         until Python's collector runs."""
         self._ended = True
         self._transport = None
+        if isinstance(exc, ssl.SSLError):
+            self.tls_failure = reason(exc)
         for timer in (self._timer, self._linger):
             if timer is not None:
                 timer.cancel()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from acquit.forks import keep_here
 from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
 from acquit.transport.portions import FIRST_BYTES
 from acquit.transport.pump import Pump, as_stream
+from acquit.transport.reasons import reason
 
 ACCEPTS_PER_TURN: Final = 2
 """Connections that one turn of the loop takes from one listening socket."""
@@ -204,13 +204,13 @@ async def connect(
     except ssl.SSLCertVerificationError as exc:
         raise ConnectionFailed(f"the certificate of {where} is not trusted: {exc.verify_message}") from exc
     except ssl.SSLError as exc:
-        raise ConnectionFailed(f"no TLS with {where}: {exc.reason or exc}") from exc
+        raise ConnectionFailed(f"no TLS with {where}: {reason(exc)}") from exc
     except socket.gaierror as exc:
         raise ConnectionFailed(f"{host!r} is not a known host: {exc.strerror}") from exc
     except UnicodeError as exc:  # the codec's, for what cannot be a name
         raise ConnectionFailed(f"{host!r} is not a known host: {exc}") from exc
     except OSError as exc:
-        raise ConnectionFailed(f"cannot connect to {where}: {_reason(exc)}") from exc
+        raise ConnectionFailed(f"cannot connect to {where}: {reason(exc)}") from exc
 
 
 async def _connect_in_band(
@@ -264,7 +264,7 @@ async def listen(
             backlog=backlog,
         )
     except (OSError, UnicodeError) as exc:  # the codec's, for what cannot be a name
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason(exc)}") from exc
 
 
 def _no_tls() -> None:
@@ -390,7 +390,7 @@ async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.soc
     try:
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
     except (OSError, ValueError) as exc:  # the codec's and the resolver's, for what cannot be a name
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason(exc)}") from exc
     found: list[socket.socket] = []
     try:
         for bound in server.sockets:
@@ -401,7 +401,7 @@ async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.soc
     except OSError as exc:
         for one in found:
             one.close()
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {_reason(exc)}") from exc
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason(exc)}") from exc
     finally:
         server.close()
     return found
@@ -411,16 +411,6 @@ def _keep_here(one: socket.socket) -> None:
     """Keep a socket from forked children. One of a simulated network has no descriptor."""
     if isinstance(one, socket.socket):
         keep_here(one)
-
-
-def _reason(exc: OSError | ValueError) -> str:
-    if isinstance(exc, ValueError):
-        return "it cannot be the name of a host"
-    if isinstance(exc, socket.gaierror):
-        return "it is not a known host"
-    # asyncio puts the address where the reason should be, and gives several addresses' reasons without a number.
-    # A peer that hangs up in the midst of a TLS handshake leaves an error without a word.
-    return os.strerror(exc.errno) if exc.errno else str(exc) or "it closed the connection"
 
 
 __all__ = ["Acceptor", "HeaderReader", "Landing", "bind", "connect", "listen", "secure"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -82,6 +83,33 @@ def test_a_certificate_that_nobody_vouches_for() -> None:
         run(main)
     finally:
         logging.getLogger("asyncio").disabled = False
+
+
+@pytest.mark.parametrize(
+    ("alerts", "complaint"),
+    [(True, "was lost: TLSV13_ALERT_CERTIFICATE_REQUIRED$"), (False, "was lost before it was open: perhaps the peer")],
+)
+def test_a_peer_that_wants_a_certificate(alerts: bool, complaint: str) -> None:
+    """It says so by an alert of TLS, or just goes away, as a server of asyncio does."""
+
+    def refuse(listening: socket.socket) -> None:
+        context = server_context()
+        context.verify_mode = ssl.CERT_REQUIRED if alerts else ssl.CERT_NONE
+        taken, _ = listening.accept()
+        with taken, contextlib.suppress(ssl.SSLError), context.wrap_socket(taken, server_side=True) as secured:
+            secured.recv(100)
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            refusing = asyncio.create_task(asyncio.to_thread(refuse, listening))
+            where = f"127.0.0.1:{listening.getsockname()[1]}"
+            with pytest.raises(errors.ConnectionLost, match=complaint):
+                await aio.connect(
+                    f"amqps://{where}", ssl_context=client_context(), options=ConnectOptions(reconnect=None)
+                )
+            await refusing
+
+    run(main)
 
 
 def test_tls_where_there_is_none() -> None:

@@ -33,6 +33,7 @@ from acquit.errors import ConfigurationError
 from acquit.protocol.constants import TLS_HEADER
 from acquit.protocol.sasl import SaslServerOptions
 from acquit.transport.pump import Pump, endpoint_name
+from acquit.transport.reasons import reason
 from acquit.transport.sockets import Acceptor, HeaderReader, bind, secure
 
 logger = logging.getLogger("acquit.broker")
@@ -446,8 +447,7 @@ class NewSocket(HeaderReader):
                 self.transport, context, server_side=True, timeout_s=self._owner.timeout_s
             )
         except OSError as exc:
-            reason = getattr(exc, "reason", None) or exc.strerror or str(exc)
-            self._owner.notices.warn("no TLS with a peer", peer=self._name(self.transport), reason=reason)
+            self._owner.notices.warn("no TLS with a peer", peer=self._name(self.transport), reason=reason(exc))
             # asyncio's frames hold the future that holds the error, whose traceback holds the frames, and all of this.
             exc.__traceback__ = None
             self._leave()
