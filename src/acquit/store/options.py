@@ -38,7 +38,7 @@ class JournalOptions:
     """Prewritten segments beyond the reserve, so that moving on to the next does not wait for the disk."""
 
     batch_bytes_max: int = 8 * MIB
-    """`Journal.congested` beyond this much waiting: more would only make the batch in flight late."""
+    """`Journal.congested` beyond this much waiting: more would only make the batch in flight late. At least 512."""
 
     recovery_bytes_max: int = 1024 * MIB
     """The oldest segment is due to leave when those that recovery must read exceed this (and twice what is live in
@@ -68,7 +68,7 @@ class JournalOptions:
 
     retry_ms: int = 1000
     """Milliseconds before the disk is tried again that had no room for a segment or a chore, and between two segments
-    whose bodies are erased."""
+    whose bodies are erased. At least 10."""
 
     def __post_init__(self) -> None:
         align = self.alignment_bytes
@@ -78,10 +78,12 @@ class JournalOptions:
             size = getattr(self, name)
             if size < 16 * align or size % align:
                 raise ConfigurationError(f"{name} is {size}; expected a multiple of alignment_bytes, at least 16 times")
-        if self.batch_bytes_max > 1024 * MIB:
-            raise ConfigurationError(f"batch_bytes_max is {self.batch_bytes_max}; at most 1 GiB")
+        # The head of a batch alone counts: with less than that, no posting would ever be asked for.
+        if not 512 <= self.batch_bytes_max <= 1024 * MIB:
+            raise ConfigurationError(f"batch_bytes_max is {self.batch_bytes_max}; expected 512 bytes to 1 GiB")
+        if self.retry_ms < 10:  # a full disk would be tried without a pause
+            raise ConfigurationError(f"retry_ms is {self.retry_ms}; expected 10 or more")
         for name in (
-            "batch_bytes_max",
             "recovery_bytes_max",
             "reserve_segments",
             "spare_segments",
@@ -89,7 +91,6 @@ class JournalOptions:
             "archive_age_max_s",
             "erase_bodies_after_s",
             "stubs_max",
-            "retry_ms",
         ):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; expected 0 or more")

@@ -155,6 +155,13 @@ def test_congestion_is_said_and_passes(disk: FaultyDisk) -> None:
     assert not raw.journal.congested
 
 
+def test_nothing_that_waits_is_no_congestion_however_little_may_wait(disk: FaultyDisk) -> None:
+    raw = Raw(disk, options=replace(OPTIONS, batch_bytes_max=512))
+    assert not raw.journal.congested
+    raw.put(b"x")
+    assert not raw.journal.congested
+
+
 # -- segments ----------------------------------------------------------------------------------------------------------
 def test_positions_go_on_over_segments(disk: FaultyDisk) -> None:
     raw = Raw(disk)

@@ -21,6 +21,8 @@ from acquit.store.options import JournalOptions
         ("first_segment_bytes", (4 << 20) + 1),
         ("batch_bytes_max", 2 << 30),
         ("batch_bytes_max", -1),
+        ("batch_bytes_max", 2),
+        ("batch_bytes_max", 511),
         ("recovery_bytes_max", -1),
         ("reserve_segments", -1),
         ("spare_segments", -1),
@@ -28,6 +30,8 @@ from acquit.store.options import JournalOptions
         ("archive_age_max_s", -1),
         ("stubs_max", -1),
         ("retry_ms", -1),
+        ("retry_ms", 0),
+        ("retry_ms", 9),
         ("open_files_max", 0),
     ],
 )
