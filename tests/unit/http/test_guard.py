@@ -346,6 +346,22 @@ def test_tls(tmp_path: Path) -> None:
         assert b"200 OK" not in raw(running, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
+def test_certificates_that_are_required_are_so_for_probes_too(tmp_path: Path) -> None:
+    """As docs/http.md says: TLS comes before the request, whatever it asks for."""
+    tls = Tls(
+        certificate_file=str(TLS / "certificate.pem"),
+        key_file=str(TLS / "key.pem"),
+        client_certificates="required",
+        client_ca_file=str(TLS / "peers-ca.pem"),
+    )
+    with acquit.Broker(http_port=0, config=options(tls=tls)) as running:
+        with pytest.raises(OSError):  # noqa: PT011 - which one depends on how far TLS has come by then
+            ask(running.http_url, "/healthz", context=_unchecked())
+        showing = _unchecked()
+        showing.load_cert_chain(TLS / "stranger.pem")
+        assert ask(running.http_url, "/healthz", context=showing).json == {"status": "alive"}
+
+
 def test_who_may_see_no_queue_is_told_so(guarded: acquit.Broker) -> None:
     """Also where all of them would be looked at: the refusal is written down there."""
     nobody = basic("mute", "mute")
