@@ -76,6 +76,8 @@ def recover(
             settling.restarted(message, actor)
     for entry in entries:
         _go_on(entry, nodes[entry.number], topics, subscriptions, removal)
+    for node in nodes.values():
+        removal.let_go(node)  # its links ended with the last run, and nothing else may tell of that
     return len(life.objects) + len(life.parking.rows)
 
 

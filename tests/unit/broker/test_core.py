@@ -525,6 +525,24 @@ def test_a_queue_whose_last_message_goes_after_its_last_link_is_deleted_as_well(
     assert "q" not in world.stop().core.queues.by_name
 
 
+@pytest.mark.parametrize("end", ["crash", "stop"])
+def test_a_restart_ends_the_links_of_queues_and_topics_that_are_deleted_without_any(end: str) -> None:
+    world = World(rules(auto_delete=True))
+    client = world.client()
+    client.receiver("empty")
+    client.post(client.sender("volatile", "volatile"), Message(b"x"))
+    client.post(client.sender("full", "full"), durable(b"x"))
+    client.subscriber("kept", "kept", durable=True)
+    client.subscriber("news")
+    world.settle()
+    assert set(world.core.topics.by_address) == {"kept", "news"}
+    world = getattr(world, end)()
+    world.settle()
+    assert set(world.core.queues.by_name) == {"full", "kept::client/kept"}
+    assert set(world.core.topics.by_address) == {"kept"}
+    world.check_journal()
+
+
 # -- restart ----------------------------------------------------------------------------------------------------------
 
 
