@@ -55,9 +55,10 @@ from acquit.broker.links.peers import Peer
 from acquit.broker.links.receivers import Receivers
 from acquit.broker.links.senders import Senders
 from acquit.broker.links.termini import Termini
-from acquit.broker.memory import Memory, Reads
+from acquit.broker.memory import Memory, Reads, learn_group
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
+from acquit.broker.nodes.node import Queue
 from acquit.broker.nodes.operator_rules import OperatorRules
 from acquit.broker.nodes.pausing import Pauses
 from acquit.broker.nodes.queues import Queues
@@ -304,13 +305,24 @@ class Core:
             topic.policy = policy_of(topic.address)
         changed = [queue for queue in self.queues.by_name.values() if queue.policy != policy_of(queue.address)]
         for queue in changed:
-            queue.policy = policy_of(queue.address)
+            grouped, queue.policy = queue.policy.message_groups, policy_of(queue.address)
+            if queue.policy.message_groups and not grouped:
+                self._learn_groups(queue)
             queue.look_at_policy()
             reconsider(queue)
             self.life.wake(queue)
         self._limits.policies_changed(changed)
         for address in self.duplicates.addresses():
             self.duplicates.apply_policy(address, policy_of(address))
+
+    def _learn_groups(self, queue: Queue) -> None:
+        """Note the groups of what entered a queue while it had none."""
+        queue.backlog.lay_out()
+        waiting = (*queue.backlog.objects(), *queue.aside, *queue.scheduled.values())
+        held = self.life.live.values() if queue.pending or queue.acquired or queue.suspended else ()
+        for message in (*waiting, *[message for message in held if message.queue is queue]):
+            if message is not None:
+                learn_group(message)
 
     @property
     def permissions(self) -> Permissions:

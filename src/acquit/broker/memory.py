@@ -25,7 +25,7 @@ from acquit.broker.queue import NodeState
 from acquit.errors import DecodeError
 from acquit.protocol.codec import encode
 from acquit.protocol.extensions import ACQUIRED_COUNT
-from acquit.protocol.sections import scan_sections
+from acquit.protocol.sections import Sections, scan_sections
 from acquit.protocol.types import Symbol, UInt
 from acquit.store.interface import Position
 
@@ -307,19 +307,31 @@ def restore_body(message: Message, payload: bytes) -> bytes:
             return plain
     sections = scan_sections(payload)
     body = make_body(sections, message.sequence, message.posted_us // 1000)
-    if message.queue.policy.message_groups and (message.extra is None or message.extra.group is None):
-        try:
-            group, group_sequence = read_group(sections)  # after a restart, nobody has looked at it yet
-        except DecodeError:  # whatever was let in, it must not stop a queue
-            group = None
-        if group is not None:
-            extra = message.need_extra()
-            extra.group, extra.closes_group = group, group_sequence == CLOSING
+    _learn_group(message, sections)  # after a restart, nobody has looked at it yet
     if message.extra is not None:
         message.extra.returns_told = 0
         for annotations in message.extra.annotations:
             body = merge_annotations(body, annotations)
     return body
+
+
+def learn_group(message: Message) -> None:
+    """Note the group of a message that entered while its queue had none, if its body is in memory: others are looked at
+    as they are read."""
+    if message.body is not None:
+        _learn_group(message, scan_sections(message.body))
+
+
+def _learn_group(message: Message, sections: Sections) -> None:
+    if not message.queue.policy.message_groups or (message.extra is not None and message.extra.group is not None):
+        return
+    try:
+        group, group_sequence = read_group(sections)
+    except DecodeError:  # whatever was let in, it must not stop a queue
+        return
+    if group is not None:
+        extra = message.need_extra()
+        extra.group, extra.closes_group = group, group_sequence == CLOSING
 
 
 __all__ = [
@@ -328,6 +340,7 @@ __all__ = [
     "READ_AHEAD_MESSAGES",
     "Memory",
     "Reads",
+    "learn_group",
     "restore_body",
     "tell_returns",
 ]

@@ -175,6 +175,20 @@ def test_a_consumer_may_hold_more_as_soon_as_the_policy_says_so() -> None:
     assert len(client.bodies(link)) == 4
 
 
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_groups_hold_for_what_is_there_as_soon_as_the_policy_has_them(is_durable: bool) -> None:
+    world = world_of(message_groups=False)
+    client = world.client()
+    posted = [Message(number, durable=is_durable, group_id="g") for number in range(8)]
+    client.post_all(client.sender("q"), *posted)
+    first = client.receiver("q", "first", credit=1)
+    world.settle()
+    change(world, message_groups=True)
+    links = [client.receiver("q", f"{number}", credit=2) for number in range(3)]
+    world.settle()
+    assert [client.bodies(link) for link in (first, *links)] == [[0], [1, 2], [], []]
+
+
 def test_groups_are_free_as_soon_as_the_policy_has_none() -> None:
     world = world_of()
     client = world.client()
