@@ -318,6 +318,8 @@ class Life:
         queue.schedule(message)
         self.timers.add(due_at_ms, message)
         self.look_at_time(message)
+        if queue.displaces:
+            self.dirty[queue] = None
         if message.came_back and queue.policy.redelivery_blocks == "group":
             self._hold_back_group(message)
 

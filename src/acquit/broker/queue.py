@@ -259,7 +259,7 @@ _COMPACT: Final[tuple[tuple[tuple[NodeState, ...], NodeEvent, NodeState | None, 
     ((_S.SUSPENDED,), _E.RESUME, _S.ACQUIRED, 0, _K.RESUMED, _X.NONE, "2.6.13"),
     # The rest of life
     ((_S.SCHEDULED,), _E.DUE, _S.AVAILABLE, 0, _K.DUE, _X.OFFER, "at its old place"),
-    ((_S.AVAILABLE,), _E.DISPLACE, _S.ARCHIVED, 0, _K.DISPLACED, _WITHDRAWN, "acquired ones are skipped"),
+    (_WAITING, _E.DISPLACE, _S.ARCHIVED, 0, _K.DISPLACED, _WITHDRAWN, "acquired ones are skipped"),
     (_LIVE, _E.PURGE, _S.ARCHIVED, 0, _K.PURGED, _WITHDRAWN, "recorded with who asked; a later outcome is stale"),
     (_LIVE, _E.MOVE, _S.ARCHIVED, 0, _K.MOVED_OUT, _WITHDRAWN | _X.COPY, "posted there; both name each other"),
     # Restart

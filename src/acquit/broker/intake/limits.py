@@ -7,15 +7,16 @@ the address's `full_policy`:
                    messages have no other place than memory: for them it is as block, at memory_bytes_max
     block          senders get less credit as the limit comes near, none there (`crediting`); what overshoots is refused
     reject         senders get credit as ever; what is beyond the limit is refused, amqp:resource-limit-exceeded
-    drop-oldest    every posting is taken, and the oldest messages that are available are displaced. The newest stays
+    drop-oldest    every posting is taken, and the oldest messages that are available are displaced, but for the last;
+                   where that is not enough, the oldest of that and those that wait for a time. The newest stays
 
 **A ring** (`ring_size`) keeps the newest messages among those that wait: acquired ones do not count until they come
 back. **A last-value queue** keeps, of the messages with one value of `last_value_key`, the newest.
 
 **Displacing** is done once a turn, before anything is handed out, with what has become available by then. So an old
 value is there until the new one is on the disk; and whatever the reason for which a message becomes available (it was
-posted, its time came, a consumer gave it back, the broker started), a newer value displaces it at once. Only AVAILABLE
-messages are displaced: who has acquired one decides what becomes of it.
+posted, its time came, a consumer gave it back, the broker started), a newer value displaces it at once. No
+message that is acquired is displaced: who has it decides what becomes of it.
 
 Copies that the broker makes (dead letters, expired messages, moves) are never refused for a limit of their queue: the
 outcome they follow from has happened. What is displaced is displaced there as anywhere.
@@ -225,10 +226,23 @@ class Limits:
                 return True
             self._displace(_oldest(queue))
             limit -= 1
+        if queue.scheduled and (queue.bytes > bytes_max or queue.live > messages_max):
+            last = [_oldest(queue)] if queue.available else []
+            for message in sorted([*queue.scheduled.values(), *last], key=_sequence)[:-1]:
+                if queue.bytes <= bytes_max and queue.live <= messages_max:
+                    break
+                if not limit:
+                    return True
+                self._displace(message)
+                limit -= 1
         return False
 
     def _displace(self, message: Message) -> None:
         self._life.apply(message, NodeEvent.DISPLACE)
+
+
+def _sequence(message: Message) -> int:
+    return message.sequence
 
 
 def _oldest(queue: Queue) -> Message:

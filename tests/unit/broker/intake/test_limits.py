@@ -182,6 +182,25 @@ def test_drop_oldest_takes_what_is_posted_in_one_turn() -> None:
     assert bodies(world) == [47, 48, 49]
 
 
+@pytest.mark.parametrize("limit", [{"messages_max": 3}, {"bytes_max": 1_200}])
+def test_drop_oldest_holds_for_what_waits_for_its_time(limit: dict[str, int]) -> None:
+    world = world_with(full_policy="drop-oldest", redelivery_delay_ms=5_000, **limit)
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, durable(bytes(300)))
+    link = client.receiver("q", credit=1)
+    world.settle()
+    later = [durable(bytes([number] * 300), annotations={"x-opt-delivery-delay": 9_000}) for number in range(20)]
+    client.post_all(sender, *later)
+    assert live_of(world, "q") == 3
+    client.held(link)[0].settle(Modified(delivery_failed=True))
+    world.settle()
+    client.post_all(sender, durable(bytes([20] * 300)))
+    world.advance(9_000)
+    assert bodies(world) == [bytes([number] * 300) for number in (18, 19, 20)]
+    world.check_journal()
+
+
 def test_drop_oldest_refuses_what_is_larger_than_all_that_may_be_there() -> None:
     world = world_with(full_policy="drop-oldest", bytes_max=1_000)
     client = world.client()
