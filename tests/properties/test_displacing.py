@@ -28,6 +28,7 @@ POLICIES: dict[str, dict[str, object]] = {
     "last": {"last_value": True},
     "oldest": {"messages_max": 5, "full_policy": "drop-oldest"},
     "both": {"ring_size": 3, "last_value": True},
+    "oldest, later": {"messages_max": 5, "full_policy": "drop-oldest", "redelivery_delay_ms": DELAY_MS},
     "last, later": {"last_value": True, "redelivery_delay_ms": DELAY_MS, "redelivery_multiplier": 3.0},
 }
 OPTIONS = BrokerOptions(
@@ -55,7 +56,8 @@ class Kept:
         self.held.remove(one)
         self.failures[one[0]] += counted
         if "redelivery_delay_ms" in self.policy:
-            self.delayed[one] = DELAY_MS * min(10, 3 ** max(0, self.failures[one[0]] - 1))
+            growth = 3 if "redelivery_multiplier" in self.policy else 1
+            self.delayed[one] = DELAY_MS * min(10, growth ** max(0, self.failures[one[0]] - 1))
         else:
             self.waiting.append(one)
 
@@ -80,8 +82,14 @@ class Kept:
             self._keep(self.waiting[-int(str(ring)) :])
         limit = self.policy.get("messages_max")
         if limit:
-            over = len(self.waiting) + len(self.held) - int(str(limit))
+            over = len(self.waiting) + len(self.held) + len(self.delayed) - int(str(limit))
             self._keep(self.waiting[min(max(0, over), max(0, len(self.waiting) - 1)) :])
+            over = len(self.waiting) + len(self.held) + len(self.delayed) - int(str(limit))
+            oldest = sorted([*self.waiting, *self.delayed])[:-1][: max(0, over)]
+            if self.delayed:
+                self._keep([one for one in self.waiting if one not in oldest])
+                self.displaced += len(self.delayed.keys() & set(oldest))
+                self.delayed = {one: left_ms for one, left_ms in self.delayed.items() if one not in oldest}
 
     def _keep(self, left: list[tuple[int, str | None]]) -> None:
         self.displaced += len(self.waiting) - len(left)

@@ -226,23 +226,20 @@ class Limits:
                 return True
             self._displace(_oldest(queue))
             limit -= 1
-        if queue.scheduled and (queue.bytes > bytes_max or queue.live > messages_max):
-            last = [_oldest(queue)] if queue.available else []
-            for message in sorted([*queue.scheduled.values(), *last], key=_sequence)[:-1]:
-                if queue.bytes <= bytes_max and queue.live <= messages_max:
-                    break
-                if not limit:
-                    return True
-                self._displace(message)
-                limit -= 1
+        while queue.scheduled and (queue.bytes > bytes_max or queue.live > messages_max):
+            if queue.available + len(queue.scheduled) == 1:
+                break  # the newest stays
+            if not limit:
+                return True
+            oldest = queue.oldest_scheduled()
+            if queue.available and _oldest(queue).sequence < oldest.sequence:
+                oldest = _oldest(queue)
+            self._displace(oldest)
+            limit -= 1
         return False
 
     def _displace(self, message: Message) -> None:
         self._life.apply(message, NodeEvent.DISPLACE)
-
-
-def _sequence(message: Message) -> int:
-    return message.sequence
 
 
 def _oldest(queue: Queue) -> Message:

@@ -44,6 +44,7 @@ class Queue(ServedQueue):
     """A queue: its messages, links and accounts. Made by `queues.Queues`."""
 
     __slots__ = (
+        "_ages",
         "browsers",
         "locks",
         "producers",
@@ -79,6 +80,8 @@ class Queue(ServedQueue):
         """Newest messages by value, if it is a last-value queue."""
         self.scheduled_ids: dict[bytes, dict[Message, None]] = {}
         """Messages that wait for their delivery time, by message-id as the ledger encodes it."""
+        self._ages: list[int] = []
+        """A heap of the sequences of SCHEDULED messages, where these may have to give way; some are not any more."""
         self.locks: Locks | None = None
         """Locks of the acquired messages, where the policy sets a lock duration."""
         self.browsers: list[Browser] = []
@@ -96,6 +99,10 @@ class Queue(ServedQueue):
     def schedule(self, message: Message) -> None:
         """Keep a SCHEDULED message until its time."""
         self.scheduled[message.sequence] = message
+        if self.displaces:
+            heappush(self._ages, message.sequence)
+            if len(self._ages) > 2 * len(self.scheduled) + 64:
+                self._ages = sorted(self.scheduled)
         if not message.came_back:
             extra = message.need_extra()
             if extra.message_id:
@@ -116,6 +123,12 @@ class Queue(ServedQueue):
             extra.message_id = b""
         return bool(self.delayed)
 
+    def oldest_scheduled(self) -> Message:
+        """Return the SCHEDULED message that was posted first, of a queue that displaces; there is one."""
+        while (sequence := self._ages[0]) not in self.scheduled:
+            heappop(self._ages)
+        return self.scheduled[sequence]
+
     def look_at_policy(self) -> None:
         """The policy has changed, or is seen for the first time."""
         policy = self.policy
@@ -124,6 +137,7 @@ class Queue(ServedQueue):
         )
         self.plain = treats_alike(policy) and not self.asks_poster and not self.producers_paused
         self.displaces = displaces(policy)
+        self._ages = sorted(self.scheduled) if self.displaces else []
         self.memory_bytes_max = resident_bytes_max(policy)
         self.memory_messages_max = resident_messages_max(policy)
         if not policy.last_value:

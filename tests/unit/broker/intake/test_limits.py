@@ -201,6 +201,33 @@ def test_drop_oldest_holds_for_what_waits_for_its_time(limit: dict[str, int]) ->
     world.check_journal()
 
 
+def test_of_what_waits_for_its_time_that_which_was_posted_first_goes() -> None:
+    world = world_with(full_policy="drop-oldest", redelivery_delay_ms=5_000, messages_max=3)
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, *[durable(number) for number in range(3)])
+    link = client.receiver("q", credit=3)
+    world.settle()
+    for delivery in reversed(client.held(link)):
+        delivery.settle(Modified(delivery_failed=True))
+        world.settle()
+    client.post_all(sender, durable(3, annotations={"x-opt-delivery-delay": 5_000}))
+    world.advance(5_000)
+    assert bodies(world) == [1, 2, 3]
+    world.check_journal()
+
+
+def test_the_last_that_can_be_had_goes_before_a_newer_one_that_waits_for_its_time() -> None:
+    world = world_with(full_policy="drop-oldest", messages_max=1)
+    client = world.client()
+    sender = client.sender("q")
+    client.post_all(sender, durable(0))
+    client.post_all(sender, durable(1, annotations={"x-opt-delivery-delay": 5_000}))
+    assert (live_of(world, "q"), bodies(world)) == (1, [])
+    world.advance(5_000)
+    assert bodies(world) == [1]
+
+
 def test_drop_oldest_refuses_what_is_larger_than_all_that_may_be_there() -> None:
     world = world_with(full_policy="drop-oldest", bytes_max=1_000)
     client = world.client()
