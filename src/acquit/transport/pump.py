@@ -15,8 +15,7 @@ it leaves before it, for who receives a message waits longer than who sent it.
 
 Fairness. Where the engine takes its input in turns (`ConnectionOptions.turn_cost_max`), the rest of it has its turn
 after all other connections that have something: in the next round of the loop. Nothing is read from the peer meanwhile,
-so that the kernel's buffers fill and it has to wait: it, and nobody else. The same goes for what TLS has to decrypt
-(`portions`).
+so that the kernel's buffers fill and it has to wait: it, and nobody else.
 
 Backpressure, both ways. When the socket takes no more, asyncio says `pause_writing`: the pump stops asking the engine
 for output and tells the handler, who stops producing. What the *peer* can make the engine produce (answers) is bounded
@@ -44,7 +43,6 @@ from typing import Final, Protocol, cast
 from acquit.errors import ConfigurationError
 from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
-from acquit.transport.portions import Portions
 from acquit.transport.reasons import reason
 from acquit.transport.turnstile import Turnstile
 
@@ -148,7 +146,6 @@ class Pump(asyncio.BufferedProtocol):
         "_linger",
         "_loop",
         "_options",
-        "_portions",
         "_reading_paused",
         "_socket",
         "_timer",
@@ -182,8 +179,6 @@ class Pump(asyncio.BufferedProtocol):
         self.tls_failure = ""
         self._transport: asyncio.Transport | None = None
         self._socket: TransportSocket | None = None
-        self._portions: Portions | None = None
-        """The bound of what is decrypted at once; None without TLS."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         """The loop's time when it is due: not each loop's handles know."""
@@ -251,8 +246,9 @@ class Pump(asyncio.BufferedProtocol):
             self._write(transport, engine)
         if engine.closed:
             self._finish(transport, engine)
-        elif engine.input_waits:
-            self._go_on_later()
+        elif engine.input_waits and not self._go_on_due:
+            self._go_on_due = True
+            self._loop.call_soon(self._go_on)
         self._look_at_reading()
         deadline = engine.next_deadline()
         if deadline is not None and deadline < self._timer_at:
@@ -282,21 +278,16 @@ class Pump(asyncio.BufferedProtocol):
         self.peer = endpoint_name(transport.get_extra_info("peername"))
         self.local = endpoint_name(transport.get_extra_info("sockname"))
         self.encrypted = transport.get_extra_info("ssl_object") is not None
-        if self.encrypted:
-            self._portions = Portions(READ_BYTES)
         self._transport.set_write_buffer_limits(high=self._options.write_buffer_bytes)
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the place for what is read: one for all connections of a thread, for it is taken at once. A buffer for
         each read, as large as the largest read, would cost as much as a small message."""
-        view = _read_buffer.view
-        return view if self._portions is None else view[: self._portions.begin(sizehint)]
+        return _read_buffer.view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes from the peer that are in the buffer."""
-        if self._portions is not None and self._portions.end(nbytes):
-            self._go_on_later()
         self.data_received(bytes(_read_buffer.view[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
@@ -381,7 +372,7 @@ class Pump(asyncio.BufferedProtocol):
     def _wants_flush(self) -> bool:
         """Return True if `flush` has something to do. Often not: the peer has answered, and that needs no answer."""
         engine = self.engine
-        if engine.has_output or engine.closed or engine.input_waits or self._go_on_due or self._reading_paused:
+        if engine.has_output or engine.closed or engine.input_waits or self._reading_paused:
             return True
         deadline = engine.next_deadline()
         return deadline is not None and deadline < self._timer_at
@@ -394,24 +385,17 @@ class Pump(asyncio.BufferedProtocol):
                 return
         self.touch()
 
-    def _go_on_later(self) -> None:
-        if not self._go_on_due:
-            self._go_on_due = True
-            self._loop.call_soon(self._go_on)
-
     def _go_on(self) -> None:
-        """Let the engine take more of its input, and then read more: it is this connection's turn again."""
+        """Let the engine take more of its input: it is this connection's turn again."""
         self._go_on_due = False
         if not self._ended:
             self.data_received(b"")
 
     def _look_at_reading(self) -> None:
-        """Read no more while there is input for another turn, nor while the peer takes none of what it makes us say."""
+        """Read no more while the engine has input left, nor while the peer takes none of what it makes us say."""
         engine, transport = self.engine, self._transport
-        hold_back = (
-            engine.input_waits
-            or self._go_on_due
-            or (self._writing_paused and (self._reading_paused or engine.output_bytes > self._options.output_bytes_max))
+        hold_back = engine.input_waits or (
+            self._writing_paused and (self._reading_paused or engine.output_bytes > self._options.output_bytes_max)
         )
         if hold_back is self._reading_paused or transport is None or self._ended:
             return

@@ -19,7 +19,6 @@ from typing import Final
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.forks import keep_here
 from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
-from acquit.transport.portions import FIRST_BYTES
 from acquit.transport.pump import Pump, as_stream
 from acquit.transport.reasons import reason
 
@@ -102,22 +101,17 @@ class _Answer(HeaderReader):
         self.on_header(b"")
 
 
-class Landing(asyncio.BufferedProtocol):
+class Landing(asyncio.Protocol):
     """A protocol that keeps TLS's bytes until the protocol that they are for is in place."""
 
     def __init__(self) -> None:
-        self._buffer = memoryview(bytearray(FIRST_BYTES))
         self._data: list[bytes] = []
         self._eof = False
         self._lost: list[Exception | None] = []
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the place for what is decrypted: not much (see `portions`)."""
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
         """Keep it. Reading is handed over within a turn of the loop, so this is bounded by what one turn reads."""
-        self._data.append(bytes(self._buffer[:nbytes]))
+        self._data.append(data)
 
     def eof_received(self) -> bool:
         """Keep it."""

@@ -20,8 +20,6 @@ from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, Sas
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.options import ConnectionOptions
 from acquit.transport import Pump, PumpOptions
-from acquit.transport.portions import FIRST_BYTES
-from acquit.transport.portions import LITTLE_BYTES as LITTLE_TLS_BYTES
 from acquit.transport.pump import LITTLE_BYTES, endpoint_name
 from acquit.transport.turnstile import Turnstile
 from tests.support.wire import kinds
@@ -34,9 +32,8 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 class Wire(asyncio.Transport):
     """A transport that a test plays. `full` makes each write pause the writer, as a full socket does."""
 
-    def __init__(self, *, encrypted: bool = False) -> None:
-        tls = object() if encrypted else None
-        super().__init__({"peername": ("10.0.0.1", 5), "sockname": ("::1", 6), "ssl_object": tls})
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.1", 5), "sockname": ("::1", 6)})
         self.protocol: asyncio.Protocol | None = None
         self.written: list[bytes] = []
         self.full = False
@@ -694,23 +691,6 @@ def test_connections_take_turns_each_with_as_much_as_a_turn_may_cost() -> None:
         assert len(greedy.handler.events) == 201  # the open, too
         assert greedy.wire.calls.count("pause_reading") == greedy.wire.calls.count("resume_reading") == 1
         assert "pause_reading" not in modest.wire.calls
-
-    run(main)
-
-
-@pytest.mark.parametrize("more", [True, False])
-def test_what_tls_has_beyond_a_portion_waits_for_a_turn(more: bool) -> None:
-    async def main() -> None:
-        stage = Stage()
-        stage.wire = Wire(encrypted=True)
-        stage.pump.connection_made(stage.wire)
-        stage.wire.calls.clear()
-        portion = stage.pump.get_buffer(LITTLE_TLS_BYTES + 1)
-        portion[:] = encode_frame(0, b"") * (FIRST_BYTES // 8)
-        stage.pump.buffer_updated(FIRST_BYTES - (not more))
-        assert stage.wire.calls == (["pause_reading"] if more else [])
-        await asyncio.sleep(0)
-        assert stage.wire.calls == (["pause_reading", "resume_reading"] if more else [])
 
     run(main)
 

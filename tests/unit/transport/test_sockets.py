@@ -7,10 +7,7 @@ import contextlib
 import errno
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Callable, Coroutine
-from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,11 +19,8 @@ from acquit.protocol import events as ev
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, AMQP_HEADER, TLS_HEADER
 from acquit.protocol.definitions import Source, Target
-from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
-from acquit.transport.portions import FIRST_BYTES, Portions
-from acquit.transport.pump import Pump
 from acquit.transport.sockets import ACCEPTS_PER_TURN, Acceptor, HeaderReader, Landing, bind
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
@@ -103,53 +97,6 @@ async def connected(listener: Listener, **how: Any) -> tuple[End, End]:
     await transport.connect(client.pump, "127.0.0.1", listener.port, **how)
     await client.hear(ev.ConnectionOpened)
     return client, listener.ends[-1]
-
-
-def test_records_of_a_byte_each_are_decrypted_a_few_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock by which all of it is slow: else a quick machine takes more of them."""
-    updated, turn, taken = Pump.buffer_updated, 0, Counter[int]()
-
-    def note(pump: Pump, nbytes: int) -> None:
-        taken[turn] += nbytes
-        updated(pump, nbytes)
-
-    async def count_turns() -> None:
-        nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(CERTIFICATE)
-        async with Listener(context) as listener:
-            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
-            tls = trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")
-            with socket.create_connection(("127.0.0.1", listener.port)) as peer:
-                peer.setblocking(False)
-                while True:
-                    try:
-                        tls.do_handshake()
-                        break
-                    except ssl.SSLWantReadError:
-                        await loop.sock_sendall(peer, outgoing.read())
-                        incoming.write(await loop.sock_recv(peer, 65_536))
-                said = AMQP_HEADER + 1_000 * encode_frame(0, b"")
-                for byte in said:
-                    tls.write(bytes([byte]))
-                counting = loop.create_task(count_turns())
-                await loop.sock_sendall(peer, outgoing.read())
-                while taken.total() < len(said):
-                    await asyncio.sleep(0)
-                counting.cancel()
-        assert max(taken.values()) <= FIRST_BYTES
-        assert len(taken) > 20
-
-    monkeypatch.setattr(Pump, "buffer_updated", note)
-    monkeypatch.setattr("acquit.transport.pump.Portions", partial(Portions, clock=count().__next__))
-    run(main)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
@@ -544,12 +491,8 @@ def test_what_lands_before_anybody_is_there() -> None:
         def set_protocol(self, protocol: object) -> None:
             calls.append("set")
 
-    for byte in (b"a", b"b"):
-        buffer = landing.get_buffer(-1)
-        assert len(buffer) == FIRST_BYTES
-        buffer[:1] = byte
-        landing.buffer_updated(1)
-    landing.eof_received()
+    for event in (lambda: landing.data_received(b"a"), lambda: landing.data_received(b"b"), landing.eof_received):
+        event()
     landing.connection_lost(None)
     landing.hand_over(Transport(), Protocol())
     assert calls == ["set", "made", "ab", "eof", "lost"]
