@@ -33,6 +33,8 @@ from acquit.client.scram import Scram
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
 from acquit.protocol.definitions import (
+    Close,
+    Open,
     SaslChallenge,
     SaslCode,
     SaslInit,
@@ -666,6 +668,27 @@ def test_users_whose_way_in_is_closed_are_put_out(tmp_path: Path) -> None:
                 send(connection)
 
 
+@pytest.mark.promise("access")
+def test_a_peer_that_lingers_in_tls_keeps_nobody_in(tmp_path: Path) -> None:
+    """It has closed its connection, and does not answer TLS's farewell, as its transport is looked at a second time."""
+    users = {"bob": User(password="x")}
+    tls = Tls(**CERTIFICATE, mode="offered")
+    with acquit.Broker(tmp_path, config=options(Security(anonymous="always", users=users), tls=tls)) as broker:
+        bob = acquit.connect(f"amqp://bob:x@127.0.0.1:{broker.port}")
+        send(bob)
+        raw = socket.create_connection(("127.0.0.1", broker.port))
+        raw.sendall(TLS_HEADER)
+        assert exactly(raw, 8) == TLS_HEADER
+        with trusting().wrap_socket(raw, server_hostname="localhost", suppress_ragged_eofs=True) as encrypted:
+            opens = encode_frame(0, encode_composite(Open(container_id="lingers", idle_time_out=400)))
+            encrypted.sendall(AMQP_HEADER + opens + encode_frame(0, encode_composite(Close())))
+            time.sleep(0.6)  # its idle time-out has the broker look at it again
+            closed = Security(anonymous="always", scram="never", plain="never", users=users)
+            swap(broker, options(closed, tls=tls), tmp_path)
+            with pytest.raises(errors.ConnectionClosed, match="log in again"):
+                send(bob)
+
+
 def test_who_was_about_to_log_in_begins_again(tmp_path: Path) -> None:
     """Or a login that began with the password of yesterday would end well today."""
     config = options()
@@ -736,9 +759,9 @@ def test_the_clients_hashing_is_not_done_on_its_loop(monkeypatch: pytest.MonkeyP
 
 def test_keys_that_cannot_be_change_nothing(tmp_path: Path) -> None:
     for text, complaint in (
-        ("", r"users_file: .*users\.toml: expected users, or \[users\] for none, found neither"),
-        ("# Kept by `acquit user`.\n", r"expected users, or \[users\] for none, found neither"),
-        ("# Kept by `acquit user`.\ndecoy_key = 'AAAA'\n\n", r"expected users, or \[users\] for none, found neither"),
+        ("", r"users_file: .*users\.toml: expected users, found none: was it cut off"),
+        ("# Kept by `acquit user`.\n", r"expected users, found none: was it cut off"),
+        ("# Kept by `acquit user`.\ndecoy_key = 'AAAA'\n\n", r"expected users, found none: was it cut off"),
         ("[users.ada]\n", "users.ada: expected in one place, found in the configuration and in the users file"),
         ("[users.bob]\nroles = ['clerk']\n", "users.bob.roles: no role 'clerk'"),
         ("[users.bob]\npassword = 'x'\n", "users.bob.password: not a password verifier"),

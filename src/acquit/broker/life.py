@@ -88,8 +88,6 @@ class Life:
         self._last_ones: list[int] | None = []
         """Last sequences of these in order; None: there are others since."""
         self._in_runs = 0
-        self.latest_us = 0
-        """Latest time that it was before the clock was set: what was to expire until then may have been looked at."""
         self.parking = Parking(self.objects, memory, self._in_run)
         self.occupancy = Occupancy()
         """Count, by segment, of the records of these messages and of those that transactions hold."""
@@ -291,8 +289,8 @@ class Life:
         self.dirty[queue] = None
 
     def look_at_time(self, message: Message) -> None:
-        """Let a message that waits from now on expire in its time, also if that came while it could not expire."""
-        if message.expires_at_ms and message.expires_at_ms * 1000 <= max(self.scribe.time_us, self.latest_us):
+        """Let a message that waits from now on expire at the next turn, if its time came while it could not expire."""
+        if message.expires_at_ms and message.expires_at_ms * 1000 <= self.scribe.time_us:
             self.timers.add(message.expires_at_ms, message)
 
     def retire(self, message: Message) -> None:

@@ -59,14 +59,15 @@ class PeerSocket:
     """The handler of one pump (`transport.pump.Handler`)."""
 
     __slots__ = (
+        "_certified",
         "_deciding",
+        "_facts",
         "_login",
         "_loop",
         "_owner",
         "_place",
         "_tried",
         "_waiting",
-        "caller",
         "engine",
         "gone",
         "known",
@@ -95,13 +96,14 @@ class PeerSocket:
         """Timer until its login may be decided."""
         self.engine = engine
         self.peer = peer
-        self.caller = caller
         self.known = False
         """The peer has authenticated, and opened its connection."""
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done when the socket is closed."""
         self.pump = Pump(engine, self, loop=loop, options=options, exit_=exit_)
         self._place = caller.place
+        self._certified = caller.certified
+        self._facts = caller.facts
         self._place.turn_away = self.pump.abort
         engine.context = self
 
@@ -129,7 +131,7 @@ class PeerSocket:
 
     def still_in(self, keys: Keys, before: Keys) -> bool:
         """Return True for a peer that is in, and would come in with other keys as it did with those before."""
-        return self.known and keys.still_lets_in(self.engine.user, self.peer.mechanism, self.caller.transport, before)
+        return self.known and keys.still_lets_in(self.engine.user, self.peer.mechanism, self._facts, before)
 
     def close(self, error: Error) -> None:
         """Close in order, or at once where nothing was opened."""
@@ -218,7 +220,7 @@ class PeerSocket:
             match event:
                 case SaslInitiated(mechanism=mechanism, response=response):
                     self.peer.mechanism = mechanism
-                    self._login = LOGINS[mechanism](self._owner.users, self.caller.certified)
+                    self._login = LOGINS[mechanism](self._owner.users, self._certified)
                     self._step(self._login, response)
                 case SaslResponded(response=response):
                     assert self._login is not None

@@ -37,17 +37,20 @@ def make_file(path: Path, flags: int, *, folder: int | None = None) -> int:
 
 def make_folder(path: Path) -> None:
     """Make a folder with mode 0700, unless it is there."""
-    try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        return
-    if os.geteuid() == 0:
-        with _opened(path.parent) as around:
-            made = os.open(path.name, _FOLDER | os.O_NOFOLLOW, dir_fd=around)
-            try:
+    with _opened(path.parent) as around:
+        try:
+            os.mkdir(path.name, 0o700, dir_fd=around)
+        except FileExistsError:
+            return
+        if os.geteuid() != 0:
+            return
+        made = os.open(path.name, _FOLDER | os.O_NOFOLLOW, dir_fd=around)
+        try:
+            # Who owns the folder around it may have put another in its place. One that is empty tells nothing.
+            if not os.listdir(made):
                 hand_over(made, os.fstat(around))
-            finally:
-                os.close(made)
+        finally:
+            os.close(made)
 
 
 def hand_over(made: int, like: os.stat_result) -> None:

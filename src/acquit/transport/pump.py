@@ -406,7 +406,7 @@ class Pump(asyncio.BufferedProtocol):
             transport.resume_reading()
 
     def _finish(self, transport: asyncio.Transport, engine: Connection) -> None:
-        if not engine.has_output:
+        if not engine.has_output and not transport.is_closing():  # asyncio's TLS takes a second close for the end
             transport.close()
         if self._linger is None:
             self._linger = self._loop.call_later(self._options.linger_ms / 1000, transport.abort)

@@ -407,6 +407,45 @@ def test_what_is_in_the_store_at_the_end_of_the_program_is_said_to_be_there(
     assert ran.stderr.count("no outcome") == 1
 
 
+FAILING = """
+import sys
+import acquit
+
+class Own:
+    durable, failing = True, False
+
+    def load(self, link):
+        return acquit.MemoryStore().load(link)
+
+    def write(self, entries, done=None):
+        if self.failing:
+            raise RuntimeError("the store of mine is broken")
+        if done is not None:
+            done(None)
+
+store = Own()
+connection = acquit.connect(sys.argv[1], container_id="app")
+session = connection.session()
+session.sender("q", name="out", exactly_once=store)
+plain = session.sender("q")
+store.failing = True
+for number in range(2_000):
+    plain.send(b"x", wait=False)
+"""
+
+
+def test_a_store_that_fails_at_the_end_of_the_program_ends_no_other_waiting() -> None:
+    with acquit.Broker() as broker:
+        command = [sys.executable, "-W", "ignore", "-c", FAILING, broker.url]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+        assert ran.returncode == 0
+        assert "the store of the sender to 'q' failed as the program ends" in ran.stderr
+        assert "Exception ignored in atexit callback" not in ran.stderr
+        queue = broker.inspect().queue("q")
+        assert queue is not None
+        assert queue.depth == 2_000
+
+
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,23 @@ def test_what_a_link_names_does_not_change_hands(tmp_path: Path, owners: Owners)
     assert owners.handed_over == []
 
 
+def test_a_folder_that_was_put_in_the_place_of_the_new_one_does_not_change_hands(
+    tmp_path: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "anothers").mkdir()
+    (tmp_path / "anothers" / "secret").touch()
+    make = os.mkdir
+
+    def make_and_swap(path: str, mode: int, *, dir_fd: int) -> None:
+        make(path, mode, dir_fd=dir_fd)
+        (tmp_path / "folder").rmdir()
+        (tmp_path / "anothers").rename(tmp_path / "folder")
+
+    monkeypatch.setattr(os, "mkdir", make_and_swap)
+    make_folder(tmp_path / "folder")
+    assert owners.handed_over == []
+
+
 def test_who_is_not_root_or_may_not_gives_nothing_away(tmp_path: Path, owners: Owners) -> None:
     owners.refusing = True
     os.close(make_file(tmp_path / "a", WRITTEN))

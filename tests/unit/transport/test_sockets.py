@@ -16,9 +16,11 @@ import pytest
 from acquit import transport
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.protocol import events as ev
+from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, AMQP_HEADER, TLS_HEADER
-from acquit.protocol.definitions import Source, Target
+from acquit.protocol.definitions import Close, Open, Source, Target
+from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.transport.sockets import ACCEPTS_PER_TURN, Acceptor, HeaderReader, Landing, bind
@@ -142,6 +144,46 @@ def test_a_message_goes_over(encrypted: bool) -> None:
                 await end.closed.wait()
                 assert end.pump.closed
                 assert end.pump.fileno() is None
+
+    run(main)
+
+
+@pytest.mark.parametrize("size", [10_000, 60_000, 200_000])
+@pytest.mark.parametrize("polite", [True, False])
+def test_all_that_came_over_tls_before_the_end_is_heard(polite: bool, size: int) -> None:
+    """A peer says everything at once, and goes: with TLS's farewell, or without it. Nothing of that may be left behind,
+    though asyncio reads only once more then."""
+    said = [AMQP_HEADER, encode_frame(0, encode_composite(Open(container_id="k"))), bytes.fromhex("0000000802000000")]
+    heartbeats = said[2] * (size // 8)
+
+    def speak(port: int) -> None:
+        raw = socket.create_connection(("127.0.0.1", port))
+        trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
+        with trusting.wrap_socket(raw, server_hostname="localhost") as encrypted:
+            encrypted.sendall(said[0] + said[1] + heartbeats + encode_frame(0, encode_composite(Close())))
+            if polite:
+                encrypted.setblocking(False)
+                with contextlib.suppress(ssl.SSLError):
+                    encrypted.unwrap()
+            raw_end = encrypted.detach()
+        with socket.socket(fileno=raw_end) as ended:
+            ended.shutdown(socket.SHUT_WR)
+            ended.settimeout(LONG)
+            while ended.recv(65_536):
+                pass
+
+    async def main() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        async with Listener(context) as listener:
+            speaking = asyncio.get_running_loop().run_in_executor(None, speak, listener.port)
+            while not listener.ends:
+                await asyncio.sleep(0.001)
+            (server,) = listener.ends
+            ended = await server.hear(ev.ConnectionEnded)
+            assert not ended.lost, "its close was heard"
+            await server.closed.wait()
+            await speaking
 
     run(main)
 

@@ -46,6 +46,17 @@ _SUBJECT_NAMES: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
 
 
 @dataclass(frozen=True, slots=True)
+class PeerFacts:
+    """Facts about a peer's socket that decide how it may log in. They outlast its transport, which may be gone before
+    the peer is."""
+
+    loopback: bool
+    encrypted: bool
+    certificate: Mapping[str, object] | None
+    """The one that TLS has verified; None or empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Keys:
     """Users, permissions and TLS: all that decides who comes in, and what they may do. Made by `make_keys`."""
 
@@ -59,33 +70,32 @@ class Keys:
     """The part of a certificate that names the user."""
     tls: ssl.SSLContext | None
 
-    def named(self, transport: asyncio.Transport) -> str | None:
+    def named(self, facts: PeerFacts) -> str | None:
         """Return the name in the certificate of a peer, as far as certificates are asked for; None without one."""
-        encrypted = transport.get_extra_info("ssl_object")
-        if encrypted is None or self.tls is None or self.tls.verify_mode is ssl.CERT_NONE:
+        if not facts.encrypted or self.tls is None or self.tls.verify_mode is ssl.CERT_NONE:
             return None
-        return certified_name(encrypted.getpeercert(), self.client_name)
+        return certified_name(facts.certificate, self.client_name)
 
-    def offered(self, transport: asyncio.Transport) -> tuple[str, ...]:
+    def offered(self, facts: PeerFacts) -> tuple[str, ...]:
         """Return the mechanisms that a peer is offered, the strongest first; () for one that cannot come in."""
         return mechanisms(
             self.security,
-            loopback=is_loopback(transport.get_extra_info("peername")),
-            encrypted=transport.get_extra_info("ssl_object") is not None,
+            loopback=facts.loopback,
+            encrypted=facts.encrypted,
             passwords=self.users.have_passwords,
-            certified=(self.named(transport) or "") in self.users,
+            certified=(self.named(facts) or "") in self.users,
         )
 
-    def still_lets_in(self, user: str | None, mechanism: str, transport: asyncio.Transport, before: Keys) -> bool:
+    def still_lets_in(self, user: str | None, mechanism: str, facts: PeerFacts, before: Keys) -> bool:
         """True if a user who came in with the keys before would come in with these by the same mechanism ("": without
         SASL), with the same rights. A certificate is not verified again: one may be of an authority that is gone."""
         if self.permissions.of(user) != before.permissions.of(user):
             return False
-        if (mechanism or ANONYMOUS) not in self.offered(transport):
+        if (mechanism or ANONYMOUS) not in self.offered(facts):
             return False
         if user is None:
             return True
-        if mechanism == EXTERNAL and (self.named(transport) != user or before._authorities() - self._authorities()):
+        if mechanism == EXTERNAL and (self.named(facts) != user or before._authorities() - self._authorities()):
             return False
         now, then = self.security.users.get(user), before.security.users.get(user)
         return now is not None and then is not None and now.password == then.password
@@ -147,7 +157,8 @@ def _find_users(path: Path, *, needed: bool) -> UsersFile | None:
         return None
     if not found.states_users:  # cut off, as by a disk that was full: to go on without users would let in anybody
         raise ConfigurationError(
-            f"users_file: {path}: expected users, or [users] for none, found neither: was it cut off?"
+            f"users_file: {path}: expected users, found none: was it cut off? A line [users] says that "
+            "there are to be none"
         )
     return found
 
@@ -248,6 +259,7 @@ class Caller:
     """A socket that may come in: what was found out about it."""
 
     transport: asyncio.Transport
+    facts: PeerFacts
     sasl: SaslServerOptions
     certified: str | None
     """The user that its certificate names."""
@@ -351,18 +363,21 @@ class Listeners:
         """Look at who it is: the protocol for those who may go on."""
         keys = self.keys
         name = transport.get_extra_info("peername")
-        certified = keys.named(transport)
+        encrypted = transport.get_extra_info("ssl_object")
+        certificate = None if encrypted is None else encrypted.getpeercert()
+        facts = PeerFacts(is_loopback(name), encrypted is not None, certificate)
+        certified = keys.named(facts)
         if certified is not None and certified not in keys.users:
             self.notices.inform(
                 "a certificate names nobody who is known", place.network, peer=endpoint_name(name), named=certified
             )
             certified = None
-        offered = keys.offered(transport)
+        offered = keys.offered(facts)
         if not offered:
             self.notices.warn("a connection is turned away: it could not log in", peer=endpoint_name(name))
             return None
         sasl = SaslServerOptions(mechanisms=offered, required=ANONYMOUS not in offered)
-        return self._enter(Caller(transport, sasl, certified, since, place))
+        return self._enter(Caller(transport, facts, sasl, certified, since, place))
 
 
 class NewSocket(HeaderReader):

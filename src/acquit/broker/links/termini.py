@@ -270,12 +270,14 @@ class Termini:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def end(self, terminus: SourceTerminus | TargetTerminus) -> None:
-        """End a terminus: what it holds goes back, in the turns that follow, and its name is free at once."""
-        if self._by_name.get(terminus.name) is terminus:
-            del self._by_name[terminus.name]
-            self._keep(StateDeleted(self._scribe.time_us, Namespace.RESUMABLE, terminus.name.encode()))
+        """End a terminus: what it holds goes back, in the turns that follow, and its name is free at once. Twice is
+        once: another of that name may be there."""
+        if terminus.over:
+            return
+        name, terminus.over = terminus.name, True
+        del self._by_name[name]
+        self._keep(StateDeleted(self._scribe.time_us, Namespace.RESUMABLE, name.encode()))
         if isinstance(terminus, SourceTerminus):
-            name, terminus.over = terminus.name, True
             self._life.terminus_over(terminus_text(name.user, name.container, name.link))
         known = terminus.taken if isinstance(terminus, SourceTerminus) else terminus.answered
         self.forget(terminus, list(known))

@@ -96,6 +96,7 @@ class Terminus:
         "name",
         "node",
         "number",
+        "over",
         "since_ms",
         "timeout_ms",
         "waiting",
@@ -112,6 +113,8 @@ class Terminus:
         self.timeout_ms = timeout_ms
         self.since_ms = 0
         """Since when it is suspended, in milliseconds since the epoch; 0 while it is attached."""
+        self.over = False
+        """True once it has ended."""
         self.attached: object | None = None
         """The consumer or producer whose link stands on it."""
         self.busy = False
@@ -129,7 +132,7 @@ class Terminus:
 class SourceTerminus(Terminus):
     """A terminus that messages leave from: it holds what its consumer had acquired and not settled."""
 
-    __slots__ = ("default_outcome", "messages", "over", "taken", "told")
+    __slots__ = ("default_outcome", "messages", "taken", "told")
 
     def __init__(
         self,
@@ -143,8 +146,6 @@ class SourceTerminus(Terminus):
         super().__init__(name, identity, number, node, timeout_ms)
         self.default_outcome = default_outcome
         """The source's (3.5.3): it applies to what is held when the terminus ends."""
-        self.over = False
-        """True once it has ended."""
         self.messages: dict[bytes, Message] = {}
         """The messages that it holds, by delivery-tag, in the order in which they were sent."""
         self.taken: dict[bytes, DeliveryState] = {}

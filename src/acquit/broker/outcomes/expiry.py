@@ -71,7 +71,9 @@ class Expiry:
 
     def clock_set(self, by_ms: int) -> None:
         """The clock jumped: what waits for another attempt still waits for as long; a delivery time is a time."""
-        self._life.latest_us = max(self._life.latest_us, self._life.scribe.time_us)
+        if by_ms < 0:  # what was held as its time came is to come up again as that comes again
+            for message in self._life.objects.values():
+                self._life.look_at_time(message)
         seen = {message.queue for message in self._life.timers.messages() if message.state is NodeState.SCHEDULED}
         for queue in seen:
             for message in whole(queue).scheduled.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acquit.broker.access.listeners import Keys, certified_name, is_loopback, make_keys, mechanisms
+from acquit.broker.access.listeners import Keys, PeerFacts, certified_name, is_loopback, make_keys, mechanisms
 from acquit.broker.options import BrokerOptions, Role, Security, Tls, User, Where, WhereAnonymous
 
 TLS_FILES = Path(__file__).parents[3] / "support" / "tls"
@@ -80,19 +79,8 @@ def test_the_first_user_closes_anonymous_access_unless_told_otherwise(
     assert Security().anonymous == "until-users"
 
 
-class Shown:
-    """The TLS of a peer that has shown a certificate."""
-
-    def __init__(self, certificate: dict[str, object]) -> None:
-        self.certificate = certificate
-
-    def getpeercert(self) -> dict[str, object]:
-        return self.certificate
-
-
-def peer_at(host: str, certificate: dict[str, object] | None = None) -> asyncio.Transport:
-    tls = None if certificate is None else Shown(certificate)
-    return asyncio.Transport({"peername": (host, 5), "ssl_object": tls})
+def peer_at(host: str, certificate: dict[str, object] | None = None) -> PeerFacts:
+    return PeerFacts(is_loopback((host, 5)), certificate is not None, certificate)
 
 
 HERE, ELSEWHERE = peer_at("127.0.0.1"), peer_at("192.0.2.1")
@@ -181,7 +169,7 @@ def test_who_may_stay(tmp_path: Path) -> None:
     ],
 )
 def test_who_came_by_a_way_that_is_closed_goes(
-    mechanism: str, where: asyncio.Transport, closed: dict[str, Where], stays: bool, tmp_path: Path
+    mechanism: str, where: PeerFacts, closed: dict[str, Where], stays: bool, tmp_path: Path
 ) -> None:
     before = make_keys(BrokerOptions(security=Security(users={"ada": User(password="x")}, plain="always")), tmp_path)
     now = make_keys(BrokerOptions(security=Security(users={"ada": User(password="x")}, **closed)), tmp_path)  # type: ignore[arg-type]

@@ -910,3 +910,42 @@ def test_what_was_called_undeliverable_comes_to_the_next_terminus_of_the_name(sa
     world.settle()
     assert client.bodies(link) == ["one"]
     world.check_journal()
+
+
+def test_a_terminus_that_was_ended_says_nothing_more_when_its_time_comes() -> None:
+    world = posted("one", "two")
+    client = world.client("k")
+    resume_from(client, None, credit=1).detach(closed=False)
+    world.settle()
+    (terminus,) = world.core._termini.snapshots()
+    world.core.administration.end_terminus(terminus.identity)
+    world.settle()
+    link = client.receiver("q", credit=1)
+    world.settle()
+    client.held(link)[0].settle(Modified(undeliverable_here=True))
+    world.settle()
+    assert world.core.life.exclusions
+    assert terminus.ends_in_ms is not None
+    world.advance(terminus.ends_in_ms + 1_000)
+    world.settle()
+    assert world.core.life.exclusions, "what the next link of that name has said holds"
+    link.grant(5)
+    world.settle()
+    assert client.bodies(link) == ["one", "two"]
+
+
+def test_the_time_of_a_terminus_may_come_before_the_disk_has_its_end() -> None:
+    world = posted("one", "two")
+    client = world.client("k")
+    resume_from(client, None, credit=2).detach(closed=False)
+    world.settle()
+    (terminus,) = world.core._termini.snapshots()
+    assert terminus.ends_in_ms is not None
+    world.now_us += (terminus.ends_in_ms - 5) * 1000
+    world.core.administration.end_terminus(terminus.identity)
+    world.advance(10)
+    world.settle()
+    link = client.receiver("q", credit=5)
+    world.settle()
+    assert client.bodies(link) == ["one", "two"]
+    world.check_journal()

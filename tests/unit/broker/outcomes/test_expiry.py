@@ -264,6 +264,21 @@ def test_what_was_held_when_it_ran_out_expires_also_after_the_clock_goes_back(de
     assert (live_of(world, "q"), live_of(world, "ExpiryQueue")) == (0, 1)
 
 
+def test_what_comes_back_often_after_the_clock_went_back_has_one_time_more() -> None:
+    world = World(rules(release_delay_ms_max=0))
+    client = world.client()
+    client.post_all(client.sender("q"), durable("a", ttl_ms=3_600_000))
+    link = client.receiver("q", credit=100)
+    world.settle()
+    clock_set(world, 86_400_000)
+    world.settle()
+    clock_set(world, -86_400_000)
+    for _ in range(50):
+        client.held(link)[-1].settle(RELEASED)
+        world.settle()
+    assert len(world.core.life.timers) < 5
+
+
 def test_order_is_that_of_sequences_when_the_clock_goes_back() -> None:
     world = World()
     client = world.client()
