@@ -54,11 +54,27 @@ def functions_of(name: str, value: object) -> Iterator[tuple[str, Any]]:
             yield f"{name}.{attribute}", member
 
 
+LATER = {
+    "Sender.prepare": "Cursor",
+    "Session.receiver": "Subscription",
+    "Session.requester": "Requester",
+    "Session.responder": "Reply",
+    "Session.unsubscribe": "Subscription",
+}
+"""Methods with a type whose module is loaded by whoever needs it: all of them together are a tenth of a command's start
+(`cli.test_app.TEXTS_MAX`)."""
+
+
 def test_the_types_of_what_is_public_are_known_at_run_time() -> None:
     """Frameworks that inject arguments or check them ask for the hints of whatever they are given."""
     import acquit.aio
 
     asked, unknown = 0, []
+    later = {
+        f"{api}.{name}: name '{missing}' is not defined"
+        for api in ("acquit", "acquit.aio")
+        for name, missing in LATER.items()
+    }
     for module in (acquit, acquit.aio, acquit.errors):
         for exported in check_public_names.exported(module):
             for name, function in functions_of(f"{module.__name__}.{exported}", getattr(module, exported)):
@@ -67,7 +83,7 @@ def test_the_types_of_what_is_public_are_known_at_run_time() -> None:
                     get_type_hints(function)
                 except (NameError, TypeError) as exc:
                     unknown.append(f"{name}: {exc}")
-    assert unknown == []
+    assert set(unknown) == later
     assert asked > 500
 
 

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from acquit.client.aio.messages import SendReceipt
 from acquit.client.closing import close, flush
 from acquit.client.driver import Driver
-from acquit.client.inbox import Cursor
-from acquit.client.options import DeliveryMode, check_timeout
+from acquit.client.options import (
+    DeliveryMode,
+    check_timeout,
+)
 from acquit.client.sending import PreparedMessage, SenderCore
 from acquit.client.waiting import Deadline, Waiters, wait
 from acquit.client.with_closing import AsyncClosing
@@ -19,6 +21,9 @@ from acquit.errors import NotSent
 from acquit.protocol.body import Content
 from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
+
+if TYPE_CHECKING:
+    from acquit.client.inbox import Cursor
 
 
 class Sender(AsyncClosing):

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from acquit.client import requests
 from acquit.client.aio.messages import Receipt, ReceivedMessage, answered
 from acquit.client.aio.receiver import Receiver
 from acquit.client.aio.sender import Sender
@@ -26,12 +26,15 @@ from acquit.client.options import (
 from acquit.client.receiving import ReceiverCore
 from acquit.client.sending import SenderCore
 from acquit.client.session import SessionCore
-from acquit.client.subscriptions import Subscription
 from acquit.client.transacting import SessionTransactions
 from acquit.client.waiting import Opening, ready, wait
 from acquit.client.with_closing import AsyncClosing
 from acquit.errors import LinkDetached
 from acquit.protocol.delivery import Outcome
+
+if TYPE_CHECKING:
+    from acquit.client.requests import Reply, Requester, Responder
+    from acquit.client.subscriptions import Subscription
 
 
 class Session(AsyncClosing):
@@ -157,7 +160,7 @@ class Session(AsyncClosing):
         reply_to: str | None = None,
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
         topic: bool = False,
-    ) -> Opening[requests.Requester]:
+    ) -> Opening[Requester]:
         """Send requests to `address` and wait for their replies: see `Requester.request`. None is the anonymous
         terminus, where each request's `to` says where it goes; `topic`: the address is a topic's.
 
@@ -165,19 +168,19 @@ class Session(AsyncClosing):
         node, which lives as long as the connection does. Raises ConfigurationError in a TRANSACTED session, NotFound,
         Unauthorized or another LinkDetached where the peer refuses.
         """
-        return Opening(
-            lambda: requests.open_requester(self, address, reply_to, delivery_mode, topic), "session.requester(...)"
-        )
+        from acquit.client.requests import open_requester
+
+        return Opening(lambda: open_requester(self, address, reply_to, delivery_mode, topic), "session.requester(...)")
 
     def responder(
         self,
         address: str,
-        handler: Callable[[ReceivedMessage], requests.Reply | Awaitable[requests.Reply]],
+        handler: Callable[[ReceivedMessage], Reply | Awaitable[Reply]],
         *,
         concurrency: int = 1,
         prefetch: int = 100,
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
-    ) -> Opening[requests.Responder]:
+    ) -> Opening[Responder]:
         """Answer the requests to `address`, from now on: `handler` is called with each, on `concurrency` tasks (see
         `Receiver.start_listener`), and what it returns goes back as the reply, a body or a Message; None is no reply.
 
@@ -186,8 +189,10 @@ class Session(AsyncClosing):
         request itself, such as reject it. In NO_ACK and PRE_ACK it is acknowledged before. Raises ConfigurationError
         for a concurrency that makes no sense, NotFound, Unauthorized or another LinkDetached where the peer refuses.
         """
+        from acquit.client.requests import open_responder
+
         return Opening(
-            lambda: requests.open_responder(self, address, handler, concurrency, prefetch, delivery_mode),
+            lambda: open_responder(self, address, handler, concurrency, prefetch, delivery_mode),
             "session.responder(...)",
         )
 

@@ -6,11 +6,10 @@ import threading
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from acquit.client import aio
 from acquit.client.blocking.messages import SendReceipt
-from acquit.client.inbox import Cursor
 from acquit.client.options import DeliveryMode, check_timeout
 from acquit.client.sending import PreparedMessage
 from acquit.client.threads import Gate, LoopThread, wait
@@ -19,6 +18,9 @@ from acquit.errors import NotSent
 from acquit.protocol.body import Content
 from acquit.protocol.definitions import Accepted
 from acquit.protocol.message import Message
+
+if TYPE_CHECKING:
+    from acquit.client.inbox import Cursor
 
 
 class Sender(Closing):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from acquit.client import aio, requests, requests_blocking
+from acquit.client import aio
 from acquit.client.aio.session import attach_in_runs
 from acquit.client.blocking.messages import Receipt, ReceivedMessage, answered
 from acquit.client.blocking.receiver import Receiver, RunReceiver
@@ -13,10 +14,14 @@ from acquit.client.blocking.sender import Sender
 from acquit.client.entries import DeliveryStore
 from acquit.client.modes import AckMode
 from acquit.client.options import DeliveryMode, ReceiverSpec
-from acquit.client.subscriptions import Subscription
 from acquit.client.threads import LoopThread
 from acquit.client.with_closing import Closing
 from acquit.protocol.delivery import Outcome
+
+if TYPE_CHECKING:
+    from acquit.client.requests import Reply
+    from acquit.client.requests_blocking import Requester, Responder
+    from acquit.client.subscriptions import Subscription
 
 
 class Session(Closing):
@@ -141,7 +146,7 @@ class Session(Closing):
         reply_to: str | None = None,
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
         topic: bool = False,
-    ) -> requests_blocking.Requester:
+    ) -> Requester:
         """Send requests to `address` and wait for their replies: see `Requester.request`. None is the anonymous
         terminus, where each request's `to` says where it goes; `topic`: the address is a topic's.
 
@@ -150,21 +155,23 @@ class Session(Closing):
         Unauthorized or another LinkDetached where the peer refuses.
         """
 
-        async def attach() -> requests_blocking.Requester:
+        from acquit.client.requests_blocking import Requester
+
+        async def attach() -> Requester:
             requester = await self._aio.requester(address, reply_to=reply_to, delivery_mode=delivery_mode, topic=topic)
-            return requests_blocking.Requester(requester, self._loop)
+            return Requester(requester, self._loop)
 
         return self._loop.run(attach())
 
     def responder(
         self,
         address: str,
-        handler: Callable[[ReceivedMessage], requests.Reply],
+        handler: Callable[[ReceivedMessage], Reply],
         *,
         concurrency: int = 1,
         prefetch: int = 100,
         delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
-    ) -> requests_blocking.Responder:
+    ) -> Responder:
         """Answer the requests to `address`, from now on: `handler` is called with each, on `concurrency` threads (see
         `Receiver.start_listener`), and what it returns goes back as the reply, a body or a Message; None is no reply.
 
@@ -173,7 +180,9 @@ class Session(Closing):
         request itself, such as reject it. In NO_ACK and PRE_ACK it is acknowledged before. Raises ConfigurationError
         for a concurrency that makes no sense, NotFound, Unauthorized or another LinkDetached where the peer refuses.
         """
-        return requests_blocking.open_responder(self, address, handler, concurrency, prefetch, delivery_mode)
+        from acquit.client.requests_blocking import open_responder
+
+        return open_responder(self, address, handler, concurrency, prefetch, delivery_mode)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Delete a subscription of a topic, with what it holds. Raises NotFound where there is none, and
