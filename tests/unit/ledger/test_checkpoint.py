@@ -180,6 +180,7 @@ def test_steps_are_bounded(broker: MiniBroker) -> None:
         broker.sync()
 
 
+@pytest.mark.pure  # the native build's methods cannot be replaced
 def test_a_read_that_met_a_lack_of_descriptors_is_run_again(
     broker: MiniBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
