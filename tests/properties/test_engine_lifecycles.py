@@ -60,7 +60,7 @@ class Side:
                 case LinkDetached(link, closed, error, _, unsettled):
                     assert error in (None, OURS), f"found fault: {error}"
                     self.end_once(link)
-                    assert all((item.phase == Phase.LOST) == closed or item.settled for item in unsettled)
+                    assert all((item.phase == Phase.LOST) == closed or item.over for item in unsettled)
                 case ConnectionEnded(_, _, _):
                     raise AssertionError("the connection ended")
                 case SessionBegun(session):

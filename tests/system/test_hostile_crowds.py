@@ -381,20 +381,17 @@ def test_storms_of_subscriptions(served: Served) -> None:
         for number in range(800):
             source = durable(f"storm.{number % 7}") if number % 2 else Source(f"storm.{number}", capabilities=TOPIC)
             peer.receiver(number % 50, source, name=f"storm{number}")
-            peer.say(Detach(number % 50, True))
+            peer.say(Detach(number % 50, number % 4 != 3))
         peer.wait(lambda: peer.count(Detach) == 800)
         assert peer.count(Detach) == 800
-        # Who goes before the answer has subscribed all the same: those are ended now, by name. Whose answer came
-        # between the two frames has ended its subscription by going.
-        answered = {said.name for said in peer.all(Attach) if said.source is not None}
-        standing = sum(f"storm{number}" not in answered for number in range(1, 800, 2))
-        assert eventually(lambda: subscriptions(served, "storm.") == standing), (standing, len(answered))
-        for number in range(1, 800, 2):
+        # Who closes has ended its subscription, also before the answer; who only detaches has subscribed all the same.
+        assert eventually(lambda: subscriptions(served, "storm.") == 200)
+        for number in range(3, 800, 4):
             peer.say(
                 Attach(f"storm{number}", number % 50, Role.RECEIVER, source=None, target=Target("me")),
                 Detach(number % 50, True),
             )
-        peer.wait(lambda: peer.count(Detach) == 1_200)
+        peer.wait(lambda: peer.count(Detach) == 1_000)
     assert eventually(lambda: subscriptions(served, "storm.") == 0)
 
 
