@@ -19,7 +19,7 @@ goes through the table of `peer_events`; what ends goes through `links.endings`;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
@@ -56,6 +56,7 @@ from acquit.broker.links.receivers import Receivers
 from acquit.broker.links.senders import Senders
 from acquit.broker.links.termini import Termini
 from acquit.broker.memory import Memory, Reads, learn_group
+from acquit.broker.message import Message
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
 from acquit.broker.nodes.node import Queue
@@ -144,10 +145,7 @@ class Core:
         leaving = Leaving()
         locks = LockKeeper(life, self._settling)
         reading = Reading(life)
-        dispatch = Dispatch(
-            *(life, expiry, locks, denials),
-            lambda queue: chain(self.transactions.retired_of(queue), termini.held_of(queue.name)),
-        )
+        dispatch = Dispatch(life, expiry, locks, denials, self._held_apart)
         resuming = Resuming(life, dispatch.sending, termini, self._settling.heard)
         self._crediting = Crediting(life, topics, options.connection.credit_max)
         self._pauses = Pauses(life, queues, topics, self._crediting)
@@ -314,6 +312,10 @@ class Core:
         self._limits.policies_changed(changed)
         for address in self.duplicates.addresses():
             self.duplicates.apply_policy(address, policy_of(address))
+
+    def _held_apart(self, queue: Queue) -> Iterator[Message]:
+        """Return what is held of a queue by nobody who is attached."""
+        return chain(self.transactions.retired_of(queue), self._termini.held_of(queue.name))
 
     def _learn_groups(self, queue: Queue) -> None:
         """Note the groups of what entered a queue while it had none."""

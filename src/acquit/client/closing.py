@@ -50,14 +50,14 @@ def _still_open(left: list[SendPromise], count: int, timeout_s: float | None) ->
     return DeliveryInDoubt(f"{of}: {doubt}{f', {here}' if waiting else ''}; their receipts tell which")
 
 
-def _written(sender: SenderCore) -> Milestone:
+def _written(sender: SenderCore) -> Milestone | None:
     try:
         return sender.written()
+    except ConfigurationError:  # it is closed
+        return None
     except Exception:  # of a store of the user's own, which says nothing of the others
         logger.exception("the store of %s failed as the program ends", sender.spec.what)
-        nothing = Milestone()
-        nothing.succeed()
-        return nothing
+        return None
 
 
 async def flush_at_exit(drivers: Iterable[Driver], timeout_s: float) -> None:
@@ -75,7 +75,8 @@ async def flush_at_exit(drivers: Iterable[Driver], timeout_s: float) -> None:
         for driver in drivers:
             driver.act()
         for written in [_written(sender) for sender in senders]:
-            await wait(written, deadline.left())
+            if written is not None:
+                await wait(written, deadline.left())
         for sender in senders:
             if not sender.session.core.interrupted:
                 for promise in sender.unfinished():

@@ -480,12 +480,10 @@ class ResumingSender(SenderCore):
         return self._store.durable
 
     def written(self) -> Milestone:
-        """Return what is reached when all that was written to the store so far is safe, or will never be."""
+        """Return what is reached when all that was written to the store so far is safe, or will never be. Raises
+        ConfigurationError where the store is closed."""
         reached = Milestone()
-        try:
-            self._store.write([], lambda _: self.session.core.post((reached.succeed,)))
-        except ConfigurationError:  # it is closed
-            reached.succeed()
+        self._store.write([], lambda _: self.session.core.post((reached.succeed,)))
         return reached
 
     @property

@@ -33,15 +33,7 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.definitions import Header, MessageId, Properties, SectionCode
 from acquit.protocol.jms import JmsKind
 from acquit.protocol.sections import Sections, encode_header, scan_sections
-from acquit.protocol.types import (
-    Array,
-    Byte,
-    Described,
-    Symbol,
-    Timestamp,
-    ULong,
-    Value,
-)
+from acquit.protocol.types import Array, Byte, Described, Symbol, Timestamp, ULong, Value
 
 T = TypeVar("T")
 
