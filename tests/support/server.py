@@ -45,6 +45,7 @@ from acquit.protocol.delivery import Delivery, DeliveryState, is_outcome
 from acquit.protocol.link import Link, ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
+from acquit.transport.sockets import Acceptor, bind
 
 E = TypeVar("E")
 
@@ -446,7 +447,8 @@ async def serve(server: Server, *, ssl_context: ssl.SSLContext | None = None) ->
         connection.pump = pumps[connection] = transport.Pump(connection.engine, connection)
         return connection.pump
 
-    listener = await transport.listen(accept, "127.0.0.1", 0, ssl_context=ssl_context)
+    listener = Acceptor(await bind("127.0.0.1", 0), accept, lambda: None, tls=lambda: ssl_context)
+    listener.start()
     try:
         yield f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     finally:

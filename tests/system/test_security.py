@@ -158,21 +158,25 @@ def test_a_certificate_that_is_not_trusted_is_not_trusted_in_band_either() -> No
 
 
 @pytest.mark.parametrize(
-    ("context", "reason"),
+    ("context", "reason", "heard"),
     [
-        (lambda: trusting("forged"), "CERTIFICATE_VERIFY_FAILED: self-signed certificate"),
-        (trusting, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
-        (ssl.create_default_context, "it closed the connection"),
+        (
+            lambda: trusting("forged"),
+            "CERTIFICATE_VERIFY_FAILED: self-signed certificate",
+            "was lost: TLSV1_ALERT_UNKNOWN_CA",
+        ),
+        (trusting, "PEER_DID_NOT_RETURN_A_CERTIFICATE", "was lost: TLSV13_ALERT_CERTIFICATE_REQUIRED"),
+        (ssl.create_default_context, "TLSV1_ALERT_UNKNOWN_CA", "is not trusted"),
     ],
     ids=["forged", "none", "distrusts the broker"],
 )
-def test_the_log_says_why_there_is_no_tls(
-    context: Callable[[], ssl.SSLContext], reason: str, caplog: pytest.LogCaptureFixture
+def test_both_sides_are_told_why_there_is_no_tls(
+    context: Callable[[], ssl.SSLContext], reason: str, heard: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = Tls(**CERTIFICATE, client_ca_file=str(FILES / "peers-ca.pem"), client_certificates="required")
     said: list[str] = []
     with acquit.Broker(config=options(tls=tls)) as broker:
-        with pytest.raises(errors.ConnectionFailed):
+        with pytest.raises(errors.ConnectionFailed, match=heard):
             acquit.connect(f"amqps://127.0.0.1:{broker.port}", ssl_context=context())
         give_up_at = time.monotonic() + TIMEOUT_S
         while not said and time.monotonic() < give_up_at:  # the client may be done before the broker is

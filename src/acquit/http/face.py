@@ -102,7 +102,8 @@ class Face:
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
         crowd = Crowd(self._server.http_connections_max)
-        self._uvicorn = server = _Uvicorn(config, sockets, self._tls, crowd, options.request_timeout_ms / 1000)
+        timeout_s = options.request_timeout_ms / 1000
+        self._uvicorn = server = _Uvicorn(config, sockets, self._tls, self._tls_failed, crowd, timeout_s)
         self._broker_loop.call_soon_threadsafe(self._ready.set_result, sockets[0].getsockname()[1])
         await server.serve()
 
@@ -112,6 +113,11 @@ class Face:
         if self._encrypted:
             self._context = self._server.keys.tls or self._context
         return self._context
+
+    def _tls_failed(self, peer: str, why: str) -> None:
+        """Say why there is no TLS with a peer: in the broker's log, which is its loop's."""
+        warn = partial(self._server.notices.warn, "no TLS with a peer of the HTTP interface", peer=peer, reason=why)
+        self._broker_loop.call_soon_threadsafe(warn)
 
 
 _Tls = Callable[[], "ssl.SSLContext | None"]
@@ -125,13 +131,20 @@ class _Uvicorn(uvicorn.Server):
     """A uvicorn server that takes connections as the broker does: a few a turn, and no more than there may be."""
 
     def __init__(
-        self, config: uvicorn.Config, sockets: list[socket.socket], tls: _Tls, crowd: Crowd, timeout_s: float
+        self,
+        config: uvicorn.Config,
+        sockets: list[socket.socket],
+        tls: _Tls,
+        tls_failed: Callable[[str, str], None],
+        crowd: Crowd,
+        timeout_s: float,
     ) -> None:
         super().__init__(config)
         self._crowd = crowd
         self._timeout_s = timeout_s
         self._sockets = sockets
         self._tls = tls
+        self._tls_failed = tls_failed
         self.servers = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -151,6 +164,7 @@ class _Uvicorn(uvicorn.Server):
             _nothing,
             tls=self._tls,
             tls_handshake_timeout_s=_TLS_TIMEOUT_S,
+            tls_failed=self._tls_failed,
             room=self._crowd.room,
         )
         self._acceptor.start()

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from acquit.transport.pump import Handler, Pump, PumpOptions
-from acquit.transport.sockets import connect, listen
+from acquit.transport.sockets import connect
 
-__all__ = ["Handler", "Pump", "PumpOptions", "connect", "listen"]
+__all__ = ["Handler", "Pump", "PumpOptions", "connect"]

@@ -308,8 +308,8 @@ class Pump(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone. TLS knows the pump and keeps a buffer of 256 KiB: to keep its transport would keep both
-        until Python's collector runs."""
+        """The socket is gone. Its transport, TLS's above all, may know the pump: to keep it would keep both until
+        Python's collector runs."""
         self._ended = True
         self._transport = None
         if isinstance(exc, ssl.SSLError):
@@ -406,7 +406,7 @@ class Pump(asyncio.BufferedProtocol):
             transport.resume_reading()
 
     def _finish(self, transport: asyncio.Transport, engine: Connection) -> None:
-        if not engine.has_output and not transport.is_closing():  # asyncio's TLS takes a second close for the end
+        if not engine.has_output:
             transport.close()
         if self._linger is None:
             self._linger = self._loop.call_later(self._options.linger_ms / 1000, transport.abort)

@@ -2,7 +2,7 @@
 
 TLS comes from the first byte, or by AMQP's TLS header (specification 5.2.1): both sides say it in the clear, and then
 begin with TLS. `HeaderReader` reads such a header and not one byte more, because what follows may be TLS's; `secure`
-puts TLS on a socket, and `Landing` keeps what arrives until somebody is there for it.
+puts TLS on a socket (see `tls`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from acquit.errors import ConfigurationError, ConnectionFailed, ConnectTimeout
 from acquit.forks import keep_here
 from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
-from acquit.transport.pump import Pump, as_stream
+from acquit.transport.pump import Pump, as_stream, endpoint_name
 from acquit.transport.reasons import reason
+from acquit.transport.tls import TlsStream
 
 ACCEPTS_PER_TURN: Final = 2
 """Connections that one turn of the loop takes from one listening socket."""
@@ -101,63 +102,26 @@ class _Answer(HeaderReader):
         self.on_header(b"")
 
 
-class Landing(asyncio.Protocol):
-    """A protocol that keeps TLS's bytes until the protocol that they are for is in place."""
-
-    def __init__(self) -> None:
-        self._data: list[bytes] = []
-        self._eof = False
-        self._lost: list[Exception | None] = []
-
-    def data_received(self, data: bytes) -> None:
-        """Keep it. Reading is handed over within a turn of the loop, so this is bounded by what one turn reads."""
-        self._data.append(data)
-
-    def eof_received(self) -> bool:
-        """Keep it."""
-        self._eof = True
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Keep it."""
-        self._lost.append(exc)
-
-    def hand_over(self, transport: asyncio.Transport, protocol: Pump) -> None:
-        """`protocol` is in place: it gets what came before."""
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        if self._data:
-            protocol.data_received(b"".join(self._data))
-        if self._eof:
-            protocol.eof_received()
-        for exc in self._lost:
-            protocol.connection_lost(exc)
-
-
 async def secure(
     transport: asyncio.Transport,
     context: ssl.SSLContext,
     *,
     server_side: bool,
     server_hostname: str | None = None,
-    timeout_s: float,
-) -> tuple[asyncio.Transport, Landing]:
-    """Put TLS on a socket: the transport to go on with, and where its bytes land until `Landing.hand_over`.
+) -> TlsStream:
+    """Put TLS on a socket that is not read from: what to `give_to` a protocol.
 
-    Raises OSError (ssl.SSLError is one) where TLS cannot be agreed, or not within `timeout_s`; the socket is closed.
+    Raises OSError (ssl.SSLError is one) where TLS cannot be agreed; the socket is closed then, and where this is
+    cancelled.
     """
-    landing = Landing()
-    secured = await asyncio.get_running_loop().start_tls(
-        transport,
-        landing,
-        context,
-        server_side=server_side,
-        server_hostname=server_hostname,
-        ssl_handshake_timeout=timeout_s,
-    )
-    if secured is None:
-        raise ConnectionResetError("the peer went away as soon as TLS was agreed")
-    return secured, landing
+    tls = TlsStream(context, server_side=server_side, server_hostname=server_hostname)
+    if transport.is_closing():
+        raise ConnectionResetError
+    transport.set_protocol(tls)
+    tls.connection_made(transport)
+    transport.resume_reading()
+    await tls.agree()
+    return tls
 
 
 async def connect(
@@ -183,16 +147,17 @@ async def connect(
         server_hostname = host
     try:
         async with asyncio.timeout(timeout_s):
-            if in_band and ssl_context is not None:
-                await _connect_in_band(loop, pump, host, port, ssl_context, server_hostname or host, timeout_s)
+            if ssl_context is None:
+                await loop.create_connection(lambda: pump, host, port)
+            elif in_band:
+                raw = await _ask_for_tls(loop, host, port)
+                tls = await secure(raw, ssl_context, server_side=False, server_hostname=server_hostname)
+                tls.give_to(pump)
             else:
-                await loop.create_connection(
-                    lambda: pump,
-                    host,
-                    port,
-                    ssl=ssl_context,
-                    server_hostname=server_hostname,
-                )
+                make = partial(TlsStream, ssl_context, server_side=False, server_hostname=server_hostname)
+                _, tls = await loop.create_connection(make, host, port)
+                await tls.agree()
+                tls.give_to(pump)
     except TimeoutError as exc:
         raise ConnectTimeout(f"no connection to {where} within {timeout_s:g} s") from exc
     except ssl.SSLCertVerificationError as exc:
@@ -207,15 +172,8 @@ async def connect(
         raise ConnectionFailed(f"cannot connect to {where}: {reason(exc)}") from exc
 
 
-async def _connect_in_band(
-    loop: asyncio.AbstractEventLoop,
-    pump: Pump,
-    host: str,
-    port: int,
-    context: ssl.SSLContext,
-    server_hostname: str,
-    timeout_s: float,
-) -> None:
+async def _ask_for_tls(loop: asyncio.AbstractEventLoop, host: str, port: int) -> asyncio.Transport:
+    """Connect, and agree by AMQP's TLS header that TLS comes next."""
     answer: asyncio.Future[bytes] = loop.create_future()
     transport, _ = await loop.create_connection(lambda: _Answer(answer), host, port)
     try:
@@ -223,46 +181,18 @@ async def _connect_in_band(
         header = await answer
         if header != TLS_HEADER:
             raise ConnectionRefusedError(f"it answered AMQP's TLS header with {header!r}")
-        secured, landing = await secure(
-            transport, context, server_side=False, server_hostname=server_hostname, timeout_s=timeout_s
-        )
     except BaseException:
         transport.abort()
         raise
-    landing.hand_over(secured, pump)
-
-
-async def listen(
-    accept: Callable[[], asyncio.BaseProtocol],
-    host: str,
-    port: int,
-    *,
-    ssl_context: ssl.SSLContext | None = None,
-    tls_handshake_timeout_s: float = 10.0,
-    backlog: int = 1_024,
-) -> asyncio.Server:
-    """Listen; `accept` makes a pump, or what becomes one, for each connection. Port 0 takes a free one:
-    see `Server.sockets`.
-
-    Close the server to stop accepting; the connections that exist are their owner's to close. Raises
-    ConfigurationError where the address cannot be listened on.
-    """
-    loop = asyncio.get_running_loop()
-    try:
-        return await loop.create_server(
-            accept,
-            host,
-            port,
-            ssl=ssl_context,
-            ssl_handshake_timeout=tls_handshake_timeout_s if ssl_context is not None else None,
-            backlog=backlog,
-        )
-    except (OSError, UnicodeError) as exc:  # the codec's, for what cannot be a name
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason(exc)}") from exc
+    return transport
 
 
 def _no_tls() -> None:
     """Return no TLS context."""
+
+
+def _say_nothing(peer: str, why: str) -> None:
+    """Leave a failure at that."""
 
 
 def _always(arriving: int) -> bool:
@@ -281,19 +211,22 @@ class Acceptor:
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        accept: Callable[[], asyncio.BaseProtocol],
+        accept: Callable[[], asyncio.Protocol | asyncio.BufferedProtocol],
         exhausted: Callable[[], None],
         *,
         tls: Callable[[], ssl.SSLContext | None] = _no_tls,
         tls_handshake_timeout_s: float = 10.0,
+        tls_failed: Callable[[str, str], None] = _say_nothing,
         room: Callable[[int], bool] = _always,
     ) -> None:
         """`accept` makes the protocol of a connection; `exhausted` is called each time that there is no descriptor for
-        one. With `tls`, protocols see what TLS protects, from the first byte. `room` is asked whether one more may
-        come, with how many are on their way to their protocols; where it says no, the first of these gives way, and
-        without one the newcomer is closed. Belongs to the running loop; `start` begins."""
+        one. With `tls`, it is one that takes bytes, and sees what TLS protects, from the first byte; `tls_failed` is
+        told of each peer with which TLS cannot be agreed, and why. `room` is asked whether one more may come, with how
+        many are on their way to their protocols; where it says no, the first of these gives way, and without one the
+        newcomer is closed. Belongs to the running loop; `start` begins."""
         self._tls = tls
         self._tls_handshake_timeout_s = tls_handshake_timeout_s
+        self._tls_failed = tls_failed
         self._room = room
         self.sockets = list(sockets)
         self._accept = accept
@@ -366,14 +299,25 @@ class Acceptor:
             taken.close()  # the task may have been turned away before it began
 
     async def _arrive(self, taken: socket.socket) -> None:
+        context = self._tls()
         with contextlib.suppress(OSError):  # it has gone already
-            context = self._tls()
-            await self._loop.connect_accepted_socket(
-                self._accept,
-                taken,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else self._tls_handshake_timeout_s,
-            )
+            if context is None:
+                await self._loop.connect_accepted_socket(self._accept, taken)
+            else:
+                await self._secure(taken, context)
+
+    async def _secure(self, taken: socket.socket, context: ssl.SSLContext) -> None:
+        raw, tls = await self._loop.connect_accepted_socket(partial(TlsStream, context, server_side=True), taken)
+        peer = endpoint_name(raw.get_extra_info("peername"))
+        try:
+            async with asyncio.timeout(self._tls_handshake_timeout_s):
+                await tls.agree()
+        except OSError as exc:
+            within = isinstance(exc, TimeoutError)
+            self._tls_failed(peer, f"not within {self._tls_handshake_timeout_s:g} s" if within else reason(exc))
+            exc.__traceback__ = None  # it holds this frame, and so what is TLS's
+        else:
+            tls.give_to(cast("asyncio.Protocol", self._accept()))
 
 
 async def bind(host: str, port: int, *, backlog: int = 1_024) -> list[socket.socket]:
@@ -407,4 +351,4 @@ def _keep_here(one: socket.socket) -> None:
         keep_here(one)
 
 
-__all__ = ["Acceptor", "HeaderReader", "Landing", "bind", "connect", "listen", "secure"]
+__all__ = ["Acceptor", "HeaderReader", "bind", "connect", "secure"]

@@ -338,12 +338,14 @@ def test_guesses_from_one_address_keep_nobody_waiting() -> None:
     asyncio.run(run())
 
 
-def test_tls(tmp_path: Path) -> None:
+def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tls = Tls(certificate_file=str(TLS / "certificate.pem"), key_file=str(TLS / "key.pem"))
     with acquit.Broker(http_port=0, config=options(tls=tls)) as running:
         assert str(running.http_url).startswith("https://")
         assert ask(running.http_url, "/healthz", context=_unchecked()).json == {"status": "alive"}
         assert b"200 OK" not in raw(running, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    refused = "no TLS with a peer of the HTTP interface"
+    assert [vars(record)["reason"] for record in caplog.records if record.getMessage() == refused] == ["HTTP_REQUEST"]
 
 
 def test_certificates_that_are_required_are_so_for_probes_too(tmp_path: Path) -> None:

@@ -482,21 +482,8 @@ def test_a_peer_that_reads_nothing_at_all_is_cut_off_with_the_last_word_unwritte
     run(main)
 
 
-def test_the_transport_is_closed_once() -> None:
-    """asyncio's TLS lets go of itself at a second close, and nothing can abort it any more."""
-
-    async def main() -> None:
-        stage = Stage(options=PumpOptions(linger_ms=1))
-        stage.pump.data_received(b"\xff" * 8)
-        stage.pump.flush()
-        stage.pump.flush()
-        assert stage.wire.calls.count("close") == 1
-
-    run(main)
-
-
 def test_the_transport_is_let_go_of_with_its_socket() -> None:
-    """One of TLS has large buffers, and knows the pump: who keeps the pump would keep them all."""
+    """It may know the pump, as that of TLS does: who keeps the pump would keep it, too."""
 
     async def main() -> None:
         stage = Stage()

@@ -23,7 +23,7 @@ from acquit.protocol.definitions import Close, Open, Source, Target
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
-from acquit.transport.sockets import ACCEPTS_PER_TURN, Acceptor, HeaderReader, Landing, bind
+from acquit.transport.sockets import ACCEPTS_PER_TURN, Acceptor, HeaderReader, bind, secure
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
 LONG = 30.0
@@ -79,13 +79,14 @@ class Listener:
         return self.ends[-1].pump
 
     async def __aenter__(self) -> Self:
-        self._server = await transport.listen(self._accept, "127.0.0.1", 0, ssl_context=self._ssl_context)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._acceptor = Acceptor(await bind("127.0.0.1", 0), self._accept, lambda: None, tls=lambda: self._ssl_context)
+        self._acceptor.start()
+        self.port = self._acceptor.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
+        self._acceptor.close()
+        await self._acceptor.wait_closed()
         for end in self.ends:
             end.pump.abort()
         # Nothing may be left open, also where a handshake failed: then the loop watches only what wakes it itself.
@@ -151,8 +152,8 @@ def test_a_message_goes_over(encrypted: bool) -> None:
 @pytest.mark.parametrize("size", [10_000, 60_000, 200_000])
 @pytest.mark.parametrize("polite", [True, False])
 def test_all_that_came_over_tls_before_the_end_is_heard(polite: bool, size: int) -> None:
-    """A peer says everything at once, and goes: with TLS's farewell, or without it. Nothing of that may be left behind,
-    though asyncio reads only once more then."""
+    """A peer says everything at once, and goes: with TLS's farewell, or without it. Nothing of that may be left
+    behind."""
     said = [AMQP_HEADER, encode_frame(0, encode_composite(Open(container_id="k"))), bytes.fromhex("0000000802000000")]
     heartbeats = said[2] * (size // 8)
 
@@ -286,7 +287,7 @@ def test_an_address_that_is_taken() -> None:
             with pytest.raises(
                 ConfigurationError, match=f"cannot listen on 127.0.0.1:{listener.port}: Address already"
             ):
-                await transport.listen(lambda: End(server=True).pump, "127.0.0.1", listener.port)
+                await bind("127.0.0.1", listener.port)
 
     run(main)
 
@@ -474,6 +475,45 @@ def test_who_is_on_its_way_for_longest_gives_way_to_a_newcomer() -> None:
     run(main)
 
 
+def test_who_says_nothing_is_told_of_when_its_time_for_tls_is_over() -> None:
+    async def main() -> None:
+        (bound,) = await bind("127.0.0.1", 0)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        told: list[tuple[str, str]] = []
+        acceptor = Acceptor(
+            [bound],
+            asyncio.Protocol,
+            lambda: None,
+            tls=lambda: context,
+            tls_handshake_timeout_s=0.01,
+            tls_failed=lambda peer, why: told.append((peer, why)),
+        )
+        acceptor.start()
+        with socket.create_connection(bound.getsockname()) as client:
+            client.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+            host, port = client.getsockname()
+        acceptor.close()
+        await acceptor.wait_closed()
+        assert told == [(f"{host}:{port}", "not within 0.01 s")]
+
+    run(main)
+
+
+def test_a_socket_that_closes_before_tls_begins() -> None:
+    async def main() -> None:
+        class Closing(asyncio.Transport):
+            def is_closing(self) -> bool:
+                return True
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with pytest.raises(ConnectionResetError):
+            await secure(Closing(), context, server_side=True)
+
+    run(main)
+
+
 def test_without_room_and_with_nobody_on_its_way_a_newcomer_is_closed() -> None:
     async def main() -> None:
         (bound,) = await bind("127.0.0.1", 0)
@@ -510,31 +550,3 @@ def test_a_socket_that_ends_within_its_header() -> None:
     reading.reader.connection_lost(None)
     reading.reader.connection_lost(None)
     assert (reading.read, reading.lost) == ([], 1)
-
-
-def test_what_lands_before_anybody_is_there() -> None:
-    landing, calls = Landing(), []
-
-    class Protocol(asyncio.Protocol):
-        def connection_made(self, transport: object) -> None:
-            calls.append("made")
-
-        def data_received(self, data: bytes) -> None:
-            calls.append(data.decode())
-
-        def eof_received(self) -> bool:
-            calls.append("eof")
-            return False
-
-        def connection_lost(self, exc: object) -> None:
-            calls.append("lost")
-
-    class Transport(asyncio.Transport):
-        def set_protocol(self, protocol: object) -> None:
-            calls.append("set")
-
-    for event in (lambda: landing.data_received(b"a"), lambda: landing.data_received(b"b"), landing.eof_received):
-        event()
-    landing.connection_lost(None)
-    landing.hand_over(Transport(), Protocol())
-    assert calls == ["set", "made", "ab", "eof", "lost"]

@@ -458,24 +458,21 @@ class NewSocket(HeaderReader):
         context = self._owner.keys.tls
         assert context is not None
         try:
-            transport, landing = await secure(
-                self.transport, context, server_side=True, timeout_s=self._owner.timeout_s
-            )
+            tls = await secure(self.transport, context, server_side=True)
         except OSError as exc:
             self._owner.notices.warn("no TLS with a peer", peer=self._name(self.transport), reason=reason(exc))
-            # asyncio's frames hold the future that holds the error, whose traceback holds the frames, and all of this.
-            exc.__traceback__ = None
+            exc.__traceback__ = None  # it holds this frame, and so what is TLS's
             self._leave()
             return
         except BaseException:
             self._leave()
             raise
-        inside = self._owner.enter(transport, self._since, self._place)
+        inside = self._owner.enter(tls, self._since, self._place)
         self._leave(inside=inside is not None)
         if inside is None:
-            transport.abort()
+            tls.abort()
         else:
-            landing.hand_over(transport, inside)
+            tls.give_to(inside)
 
     @staticmethod
     def _name(transport: asyncio.Transport) -> str:
