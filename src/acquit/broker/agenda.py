@@ -1,7 +1,8 @@
 """The order of what is done in a turn, and each second: time is served, then messages are handed out.
 
 Each step is bounded, so that nobody waits long for a turn; one that has more to do says so, and there is another turn
-once what was produced is written.
+once what was produced is written. A round of the server's loop may have dozens of wake-ups, each with a turn: what
+takes many turns (`_go_on`) waits for that other one, so that a round has one share of it.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ class Agenda:
         self._uncounted = 0
         """Queues and topics whose counts were due at the last tick, and are not recorded yet."""
 
-    def run(self) -> bool:
-        """Do what has become possible. True: call again soon, after what was produced is written."""
+    def run(self, *, go_on: bool) -> bool:
+        """Do what has become possible. True: call again soon, after what was produced is written. `go_on`: with what
+        takes many turns as well."""
         if self._scribe.journal.full is not self._full:
             self._full = not self._full
             logger.warning("%s", FULL if self._full else "there is room on the disk again: postings are taken")
@@ -100,12 +102,7 @@ class Agenda:
             self._stalled = False
             for queue in self._queues.by_name.values():
                 self._life.wake(queue)
-        more = bool(self._uncounted) and self._write_counters()
-        more = self._leaving.run() or more
-        more = self._locks.run() or more
-        more = self._expiry.run() or more
-        more = self._termini.run(self._settling.terminus_ended) or more
-        more = self._administration.run() or more
+        more = not go_on or self._go_on()
         more = self._limits.run() or more
         for queue in [queue for queue in map(whole, self._life.dirty) if not queue.in_use]:
             self._removal.let_go(queue)  # its last message expired, or was purged, after its last link had gone
@@ -117,6 +114,15 @@ class Agenda:
         self._crediting.look_again()
         self._life.occupancy.collect(self._scribe.journal.segments)
         return more
+
+    def _go_on(self) -> bool:
+        """Go on with what takes many turns, by a share of each. True if there is more."""
+        more = bool(self._uncounted) and self._write_counters()
+        more = self._leaving.run() or more
+        more = self._locks.run() or more
+        more = self._expiry.run() or more
+        more = self._termini.run(self._settling.terminus_ended) or more
+        return self._administration.run() or more
 
     @property
     def next_due_ms(self) -> int | None:

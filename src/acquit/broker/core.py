@@ -397,10 +397,11 @@ class Core:
         self.scribe.time_us = time_us
         self._agenda.tick(time_us)
 
-    def turn(self, time_us: int) -> bool:
-        """Do what has become possible. True: call again soon, after what was produced is written."""
+    def turn(self, time_us: int, *, go_on: bool = True) -> bool:
+        """Do what has become possible. True: call again soon, after what was produced is written. `go_on`: with what
+        takes many turns as well, which is left to another turn where that is due already."""
         self.scribe.time_us = time_us
-        return self._agenda.run()
+        return self._agenda.run(go_on=go_on)
 
     def begin_stop(self) -> None:
         """All connections are about to be closed: those that do not answer are not lost, but left."""

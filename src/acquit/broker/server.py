@@ -2,7 +2,8 @@
 
 Theory of operation. Everything that decides happens on the event loop, in *wake-ups*: bytes came, the disk has a batch,
 a body was read, time passed. Each ends in `_turn`: the core does what has become possible, bodies that are wanted go to
-the reader thread, the committer takes the next batch, and pumps are told to flush. What blocks has a thread::
+the reader thread, the committer takes the next batch, and pumps are told to flush. What takes many turns has one in
+each round of the loop, however many wake-ups that has. What blocks has a thread::
 
     event loop      the core, all engines, all pumps
     journal, chores `committer.Committer`: write and sync; prewrite, archive
@@ -657,7 +658,7 @@ class Server:
         core = self._core
         if now_us is None:
             now_us = self._clock.now_us()
-        more = core.turn(now_us)
+        more = core.turn(now_us, go_on=not self._turn_due)
         if core.memory.wanted or core.memory.wanted_together:
             self._submit_reads()
         if self._checkpointer.active:
@@ -672,7 +673,9 @@ class Server:
                     client.pump.touch_promptly()
                 else:
                     client.pump.touch()
-        if more and not self._turn_due:
+        if self._turn_due:
+            return  # it looks at the time as well
+        if more:
             self._turn_due = True
             self._loop.call_soon(self._turn_again)
         elif (due_ms := core.next_due_ms) is not None:

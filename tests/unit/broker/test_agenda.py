@@ -8,7 +8,7 @@ import pytest
 
 from acquit.broker import agenda
 from acquit.broker.links.termini import Termini
-from acquit.broker.outcomes.expiry import Expiry
+from acquit.broker.outcomes.expiry import COPIES_MAX, TURN_MAX, Expiry
 from acquit.broker.outcomes.locks import LockKeeper
 from acquit.errors import StoreFull
 from acquit.ledger.events import EventKind
@@ -72,6 +72,29 @@ def test_counts_of_many_queues_are_recorded_over_several_turns(
     assert len(recorded) == 3
     world.settle()
     assert all(one.volatile[EventKind.POSTED] == 1 for one in world.fold().totals().values())
+
+
+def test_what_takes_many_turns_waits_for_the_one_that_is_due() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), *(Message("x", ttl_ms=5_000) for _ in range(3 * TURN_MAX)))
+    world.now_us += 6_000_000
+    queue, copied = world.core.queues.by_name["q"], [0]
+
+    def turn(*, go_on: bool) -> bool:
+        more = world.core.turn(world.now_us, go_on=go_on)
+        copied.append(3 * TURN_MAX - queue.live)
+        return more
+
+    assert turn(go_on=True)
+    assert 0 < copied[-1] <= COPIES_MAX
+    for _ in range(5):  # other wake-ups of the same round of the loop
+        assert turn(go_on=False)
+    assert len(set(copied[1:])) == 1
+    assert turn(go_on=True)
+    assert copied[-2] < copied[-1] <= 2 * COPIES_MAX
+    world.settle()
+    assert queue.live == 0
 
 
 def test_a_queue_that_is_deleted_has_its_own_counts_recorded_and_no_others(recorded: list[Counters]) -> None:

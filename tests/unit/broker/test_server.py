@@ -574,6 +574,41 @@ def test_the_disk_begins_before_sockets_are_written_and_many_wait_for_the_next_r
 
 
 @pytest.mark.pure
+def test_a_round_of_the_loop_goes_on_once_with_what_takes_many_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        server = Server(tmp_path, options(), port=0)
+        await server.start()
+        try:
+            turn, went_on = server._core.turn, []
+
+            def more(time_us: int, *, go_on: bool = True) -> bool:
+                went_on.append(go_on)
+                turn(time_us, go_on=go_on)
+                return len(went_on) < 10
+
+            monkeypatch.setattr(server._core, "turn", more)
+            ticks: list[int] = []
+            monkeypatch.setattr(server._core, "tick", ticks.append)
+            # What is due long since brings no tick of its own, where another turn is due.
+            monkeypatch.setattr(
+                type(server._core), "next_due_ms", property(lambda core: 1 if len(went_on) < 10 else None)
+            )
+            for _ in range(3):  # three wake-ups of one round
+                server._turn()
+            assert went_on == [True, False, False]
+            while len(went_on) < 10:
+                await asyncio.sleep(0)
+            assert went_on[3:] == [True] * 7
+            assert not ticks
+        finally:
+            monkeypatch.undo()
+            await server.stop()
+
+    asyncio.run(run())
+
+
 def test_a_wake_up_has_one_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it was about and the turn that follows: the clock is asked once."""
     asked: list[int] = []
@@ -588,9 +623,9 @@ def test_a_wake_up_has_one_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             core, now_us, turn = server._core, server._clock.now_us, server._core.turn
             monkeypatch.setattr(server._clock, "now_us", lambda: asked.append(now_us()) or asked[-1])
 
-            def turned(time_us: int) -> bool:
+            def turned(time_us: int, *, go_on: bool) -> bool:
                 given.append(time_us)
-                return turn(time_us)
+                return turn(time_us, go_on=go_on)
 
             monkeypatch.setattr(core, "turn", turned)
             await sender.send(b"durable")

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from acquit.broker.message import Message
     from acquit.broker.outcomes.letters import Letters
 
-TURN_MAX: Final = 1_000
-"""Messages that one turn brings up: a million that expire at once are a thousand turns."""
-COPIES_MAX: Final = 200
+TURN_MAX: Final = 300
+"""Messages that one turn brings up: a million that expire at once are thousands of turns."""
+COPIES_MAX: Final = 40
 """Messages of these that one turn copies elsewhere, which takes longer."""
 READS_MAX: Final = 256
 """Bodies that are read back at a time."""
@@ -95,6 +95,9 @@ class Expiry:
                 self._read[message] = None
                 self._life.memory.want(message, self._loaded)
                 return
+            if self._copied >= COPIES_MAX:  # dispatch has come to it, in many queues perhaps
+                self._life.timers.add(message.expires_at_ms, message)
+                return
             self._copied += 1
             try:
                 origin = self._letters.copy(message, address, EventKind.EXPIRED_IN)
@@ -106,8 +109,10 @@ class Expiry:
         self._life.wake(message.queue)
 
     def _loaded(self, message: Message) -> None:
+        """Bring up a message that was read, in the turn that comes: hundreds may have been read together."""
         self._read.pop(message, None)
-        self.expire(message)
+        if message.state is not NodeState.ARCHIVED:
+            self._life.timers.add(message.expires_at_ms, message)
 
 
 __all__ = ["Expiry"]

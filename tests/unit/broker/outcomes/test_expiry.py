@@ -339,6 +339,40 @@ def test_copies_are_made_some_in_a_turn() -> None:
     world.check_journal()
 
 
+def test_whoever_comes_to_expired_messages_has_no_more_copied_in_a_turn() -> None:
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(b"x", ttl_ms=5_000) for _ in range(2 * COPIES_MAX)))
+    world.settle()
+    world.now_us += 6_000_000
+    world.core.scribe.time_us = world.now_us
+    for message in list(world.core.life.objects.values()):  # as dispatch, which may come to one in each of its queues
+        world.core._agenda._expiry.expire(message)
+    assert live_of(world, "q") == COPIES_MAX
+    assert world.core.next_due_ms is not None
+    world.settle()
+    assert live_of(world, "q") == 0
+    assert live_of(world, "ExpiryQueue") == 2 * COPIES_MAX
+    world.check_journal()
+
+
+def test_what_was_read_together_is_copied_some_in_a_turn() -> None:
+    world = World(rules(memory_bytes_max=65_536))
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(bytes(1_000), ttl_ms=5_000) for _ in range(2 * READS_MAX)))
+    world.now_us += 6_000_000
+    world.core.turn(world.now_us)
+    assert len(world.core.memory.wanted) == READS_MAX
+    before = live_of(world, "q")
+    world._read_back()
+    assert live_of(world, "q") == before
+    world.core.turn(world.now_us)
+    assert before - live_of(world, "q") == COPIES_MAX
+    world.settle()
+    assert live_of(world, "ExpiryQueue") == 2 * READS_MAX
+    world.check_journal()
+
+
 def test_delivery_times_of_what_was_purged_do_not_pile_up() -> None:
     world = World()
     client = world.client()
