@@ -31,6 +31,10 @@ HEAD_BYTES_PER_COST: Final = 8
 PREDICTED_COST: Final = 4
 """Cost of a transfer that looks like the one before (`fastpath`): not decoded, and posted with its neighbours."""
 
+SINGLE_COST: Final = 100
+"""Cost of such a transfer where the application cannot take it with its neighbours; `ReceivingLink.predicted_cost` says
+on which links that is."""
+
 DELIVERY_COST: Final = 10
 """Cost of a delivery that gets an outcome, or is given back: a state is changed, often a record is written."""
 
@@ -76,6 +80,7 @@ __all__ = [
     "FRAME_COSTS",
     "HEAD_BYTES_PER_COST",
     "PREDICTED_COST",
+    "SINGLE_COST",
     "UNBOUNDED",
     "Turn",
 ]

@@ -191,15 +191,17 @@ class Predictions:
                 return total
             transfers = self.transfers.get(_transfer_key(data, offset))
             if transfers is not None:
-                taken = _take_transfers(transfers, decoder, 1 + turn.left // PREDICTED_COST)
+                cost = transfers.link.predicted_cost
+                taken = _take_transfers(transfers, decoder, 1 + turn.left // cost)
             else:
                 dispositions = self.dispositions.get(_disposition_key(data, offset))
                 if dispositions is None:
                     return total
+                cost = PREDICTED_COST
                 taken = _take_disposition(dispositions, decoder)
             if not taken:
                 return total
-            turn.left -= taken * PREDICTED_COST
+            turn.left -= taken * cost
             total += taken
         return total
 

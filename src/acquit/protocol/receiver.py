@@ -11,6 +11,7 @@ from typing import Final
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.connection_base import Event
+from acquit.protocol.costs import PREDICTED_COST
 from acquit.protocol.credit import receiver_credit
 from acquit.protocol.definitions import (
     AmqpCondition,
@@ -93,7 +94,8 @@ class ReceivingLink(Link):
     use the credit or give it back; `max_message_size` (bytes, 0 for no limit) what we take; `stateful` whether any
     transfer came with a state, which is then its delivery's `remote_state`. `takes_runs` is the application's: True if
     it wants RunReceived where that can be; with `hears_runs` it wants that in rcv-settle-mode second as well, and
-    RunSettled when the sender has settled what it has decided.
+    RunSettled when the sender has settled what it has decided. `predicted_cost` is the application's as well: what a
+    transfer that looks like the one before costs of a turn.
     """
 
     __slots__ = (
@@ -109,6 +111,7 @@ class ReceivingLink(Link):
         "drain",
         "hears_runs",
         "max_message_size",
+        "predicted_cost",
         "stateful",
         "takes_runs",
     )
@@ -124,6 +127,7 @@ class ReceivingLink(Link):
         self.stateful = False
         self.takes_runs = False
         self.hears_runs = False
+        self.predicted_cost = PREDICTED_COST
         self._arriving: _Arriving | None = None
         self._overdraft = 0  # messages beyond the credit that may be on the way since we lowered it (2.6.7)
         self._told: list[tuple[int, int]] = []  # limits of our flows from the last on that it has heard, see `_heard`

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from acquit.protocol.composite import encode_composite
-from acquit.protocol.costs import ACCEPTED_COST, DELIVERY_COST, FRAME_COSTS, PREDICTED_COST, UNBOUNDED, Turn
+from acquit.protocol.costs import (
+    ACCEPTED_COST,
+    DELIVERY_COST,
+    FRAME_COSTS,
+    PREDICTED_COST,
+    SINGLE_COST,
+    UNBOUNDED,
+    Turn,
+)
 from acquit.protocol.definitions import (
     Accepted,
     Begin,
@@ -97,17 +105,20 @@ def transfers(count: int) -> bytes:
     )
 
 
-def test_a_run_of_predicted_transfers_is_cut() -> None:
+@pytest.mark.parametrize("cost", [PREDICTED_COST, SINGLE_COST])
+def test_a_run_of_predicted_transfers_is_cut(cost: int) -> None:
     peer = begun_server(in_turns())
     link = attach_to(peer, sending_attach())
     assert isinstance(link, ReceivingLink)
+    assert link.predicted_cost == PREDICTED_COST
+    link.predicted_cost = cost
     link.grant(2_000)
     served = turns(peer, transfers(1_000))
     counts = [
         sum(len(event.deliveries) for event in events if isinstance(event, DeliveriesReceived)) for events in served
     ]
     assert sum(counts) == 1_000
-    assert max(counts) <= COST_MAX // PREDICTED_COST + 1
+    assert max(counts) <= COST_MAX // cost + 1
     payloads = [
         delivery.payload
         for events in served

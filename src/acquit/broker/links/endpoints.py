@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.intake.templates import Templates
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.queue import Verdict
+from acquit.protocol.costs import SINGLE_COST
 from acquit.protocol.definitions import Accepted, Modified, Rejected, Released, Source
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Producer(Actor):
     ) -> None:
         super().__init__(peer, link.name, address)
         self.link = link
+        link.predicted_cost = SINGLE_COST  # until some have been taken together
         self.queue = queue
         self.topic = topic
         """Queue or topic that the messages go to. None: the anonymous terminus, where each message names its

@@ -6,8 +6,11 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.access.permissions import Permissions
+from acquit.broker.intake.posting import TOGETHER_MIN
+from acquit.broker.links.endpoints import Producer
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.options.security import Role, Security, User
+from acquit.protocol.costs import PREDICTED_COST, SINGLE_COST
 from acquit.protocol.definitions import (
     Accepted,
     RcvSettleMode,
@@ -342,3 +345,45 @@ def test_a_group_that_enters_before_its_mark_is_recorded_waits_for_the_batch_wit
     assert [one in client.answers for one in sent] == [False] * 3
     world.settle()
     assert [client.outcome(one) for one in sent] == [Accepted()] * 3
+
+
+# -- what it costs of a turn ------------------------------------------------------------------------------------------
+
+
+def cost_of_next(client: Client, name: str) -> int:
+    """What the next message on a link costs of a turn, if it looks like the one before."""
+    (producer,) = (one for one in client.peer.links if isinstance(one, Producer) and one.link.name == name)
+    return producer.link.predicted_cost
+
+
+def test_what_is_taken_together_costs_less_of_a_turn() -> None:
+    world = World(BrokerOptions(address=(AddressRule("lv", {"last_value": True}),)))
+    client = world.client()
+    plain, single = client.sender("q", "plain"), client.sender("lv", "single")
+    assert cost_of_next(client, "plain") == cost_of_next(client, "single") == SINGLE_COST
+    for message in (durable("x"), Message("x")):
+        client.post_all(plain, *[message] * TOGETHER_MIN)
+        client.post_all(single, *[message] * TOGETHER_MIN)
+        assert (cost_of_next(client, "plain"), cost_of_next(client, "single")) == (PREDICTED_COST, SINGLE_COST)
+    client.post_all(plain, durable("x", annotations={"x-opt-delivery-delay": 60_000}))
+    assert cost_of_next(client, "plain") == SINGLE_COST
+    client.post_all(plain, *[durable("x")] * (TOGETHER_MIN - 1))
+    assert cost_of_next(client, "plain") == SINGLE_COST, "it may go on like that"
+    client.post_all(plain, *[durable("x")] * TOGETHER_MIN)
+    assert cost_of_next(client, "plain") == PREDICTED_COST
+    world.settle()
+    world.check_journal()
+
+
+def test_what_a_transaction_holds_together_costs_less_of_a_turn() -> None:
+    world = World()
+    client = world.client()
+    control, sender = Controller(client), client.sender("q", "plain")
+    txn_id = control.declare()
+    for _ in range(TOGETHER_MIN):
+        control.post(sender, txn_id, durable("x"))
+    assert cost_of_next(client, "plain") == SINGLE_COST
+    with world.in_one_read():
+        for _ in range(TOGETHER_MIN):
+            control.post(sender, txn_id, durable("x"))
+    assert cost_of_next(client, "plain") == PREDICTED_COST
