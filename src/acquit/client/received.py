@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Protocol, Unpack, cast
 
 from acquit.client.acknowledging import Unanswered
@@ -325,8 +327,9 @@ class SessionCoreBase:
         self.closing = False
         self.errands: dict[Errand, None] = {}
         """Tasks that are under way on links of their own."""
-        self.handed_out: dict[int, MessageCore] = {}
-        """Handed out and not acknowledged, in the order of handing out, by their number."""
+        self.handed_out: OrderedDict[int, MessageCore] = OrderedDict()
+        """Handed out and not acknowledged, in the order of handing out, by their number. Acknowledgements take the
+        oldest: to get to the first of a dict means to pass over all that ever left it."""
         self.number = 0
         """Number of the next message that arrives."""
         self.since = 0
@@ -418,8 +421,18 @@ class SessionCoreBase:
 
     def _up_to(self, message: MessageCore) -> list[MessageCore]:
         """All handed out before `message`, and it; nothing where it is acknowledged already."""
-        handed_out = list(self.handed_out.values())
-        return handed_out[: handed_out.index(message) + 1] if message.number in self.handed_out else []
+        if message.number not in self.handed_out:
+            return []
+        count = 1
+        while True:
+            # Other threads may hand out and claim meanwhile, so no iterator outlives the one step of a look.
+            oldest = list(islice(self.handed_out.values(), count))
+            for place, one in enumerate(oldest, start=1):
+                if one is message:
+                    return oldest[:place]
+            if len(oldest) < count:
+                return []
+            count *= 4
 
     def settle_all(self, messages: Iterable[MessageCore], outcome: Outcome) -> SettlementReceipt:
         """Give each of `messages` its outcome; those that have one already are passed over."""

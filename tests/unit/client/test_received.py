@@ -3,14 +3,16 @@ from __future__ import annotations
 import copy
 import pickle
 import uuid
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, ValuesView
 
 import pytest
 
 from acquit import errors
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.received import MessageCore, modified, rejected
-from acquit.protocol.definitions import Error, Modified, Rejected
+from acquit.client.session import SessionCore
+from acquit.protocol.definitions import Error, Modified, Rejected, Released
 from acquit.protocol.message import Message
 from acquit.protocol.sections import encode_header
 from acquit.protocol.types import ULong
@@ -183,3 +185,53 @@ def test_the_outcome_of_reject(error: Error | str | None, description: str | Non
 def test_the_outcome_of_modify_says_only_what_was_asked_for() -> None:
     assert modified(False, False, None) == Modified()
     assert modified(True, True, {"x-opt-a": 1}) == Modified(True, True, {"x-opt-a": 1})
+
+
+# -- acknowledged up to a message --------------------------------------------------------------------------------------
+
+
+class CountedMessages(OrderedDict[int, MessageCore]):
+    """Messages that were handed out, with how many of them were looked at."""
+
+    looked_at = 0
+
+    def values(self) -> ValuesView[MessageCore]:  # type: ignore[override]
+        def counted() -> Iterator[MessageCore]:
+            for one in OrderedDict.values(self):
+                self.looked_at += 1
+                yield one
+
+        return counted()  # type: ignore[return-value]
+
+
+def held_in_client_mode(count: int) -> tuple[Rig, SessionCore, list[MessageCore]]:
+    rig = Rig()
+    session = rig.session("client")
+    receiver = rig.receiver(session, prefetch=count)
+    rig.server.offer("q", *(b"%d" % number for number in range(count)))
+    rig.run()
+    return rig, session, rig.take(receiver, count)
+
+
+def test_one_by_one_looks_at_what_it_acknowledges_and_not_at_all_that_is_held() -> None:
+    _rig, session, messages = held_in_client_mode(400)
+    session.handed_out = counted = CountedMessages(session.handed_out)
+    for message in messages:
+        assert session.acknowledge(message, whole_session=False).count == 1
+    assert counted.looked_at == 400
+    assert not session.handed_out
+
+
+def test_up_to_a_message_leaves_what_was_settled_before_and_what_came_after() -> None:
+    rig, session, messages = held_in_client_mode(40)
+    session.settle_all([messages[3], messages[7]], Released())
+    assert session.acknowledge(messages[20], whole_session=False).count == 19
+    assert session.acknowledge(messages[20], whole_session=False).count == 0, "it is acknowledged already"
+    assert session.acknowledge(messages[3], whole_session=False).count == 0, "nor does it take along what is left"
+    assert list(session.handed_out.values()) == messages[21:]
+    assert session.acknowledge(messages[39], whole_session=False).count == 19
+    rig.run()
+    assert [str(message.outcome) for message in messages if message.outcome != messages[0].outcome] == [
+        str(Released()),
+        str(Released()),
+    ]
