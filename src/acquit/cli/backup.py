@@ -38,6 +38,7 @@ def backup(data: Path, target: Path, archive: bool, as_json: bool) -> int:
                 "segments": report.segments,
                 "archived": report.archived,
                 "bytes": report.copied_bytes,
+                "left_behind": report.left_behind,
                 "head": head,
             }
         )

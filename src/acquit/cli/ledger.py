@@ -137,13 +137,17 @@ def verify_(data: Path, heads: tuple[str, ...], as_json: bool) -> int:
                 }
             )
         problems: list[Json] = list(found.problems)
-        emit_json({"whole": not problems, "head": str(found.head), "problems": problems})
+        left: Json = list(found.left_behind)
+        emit_json({"whole": not problems, "head": str(found.head), "problems": problems, "left_behind": left})
     else:
         rows = [(link.number, link.place.value, link.valid_bytes, link.events, _state(link)) for link in found.links]
         table(["segment", "place", "bytes", "events", "state"], rows)
         for problem in found.problems:
             remark(problem)
         click.echo(f"head {found.head}")
+        if left_behind := found.left_behind:
+            many = counted(len(left_behind), "segment")
+            click.echo(f"a copy made without {many}, {left_behind[0]} to {left_behind[-1]}: of these it proves nothing")
         click.echo("the journal is whole" if not found.problems else counted(len(found.problems), "problem"))
     return Exit.OK if not found.problems else Exit.UNSOUND
 
@@ -151,6 +155,8 @@ def verify_(data: Path, heads: tuple[str, ...], as_json: bool) -> int:
 def _state(link: ChainLink) -> str:
     if link.problems:
         return "damaged"
+    if link.place.name == "LEFT_BEHIND":
+        return "not here"
     return "whole, bodies erased" if link.erased else "whole"
 
 

@@ -2,9 +2,10 @@
 
 The chain: each header holds number, length and SHA-256 of the segment before. So a closed segment that was altered,
 cut or replaced no longer matches, one that is missing leaves a gap, and a gap is told from a deletion by retention,
-which is on record. What the chain cannot show is the loss of its newest links, or a rewrite of everything after some
-point by somebody who can write the folder: for that, keep the `head` elsewhere from time to time and verify against
-it.
+which is on record, and from what a backup was made without. That the copy's mark says, and the journal bears it out:
+only what left the recovery set can be left behind. What the chain cannot show is the loss of its newest links, or a
+rewrite of everything after some point by somebody who can write the folder: for that, keep the `head` elsewhere from
+time to time and verify against it.
 
 Beside the chain: that what recovery finds live is what the journal accounts for; every checksum; each seal's counts
 against the segment's own events, and its cumulated totals against the seal before; the side files against their
@@ -26,6 +27,7 @@ from acquit.ledger.balance import balance
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.fold import Fold
 from acquit.ledger.totals import QueueTotals, RowFlag, Summary, SummaryRow
+from acquit.store import backup
 from acquit.store.disk import Disk, OpenMode
 from acquit.store.folder import EVENTS, STUB
 from acquit.store.interface import EVENT_BYTES
@@ -41,6 +43,7 @@ from acquit.store.segment import (
     EventsHeader,
     Seal,
     SegmentHeader,
+    decode_left,
     decode_seal,
     decode_seal_head,
 )
@@ -53,6 +56,7 @@ class SegmentPlace(Enum):
     ARCHIVE = "archive"
     STUB = "deleted by retention, header and seal kept"
     DELETED = "deleted by retention"
+    LEFT_BEHIND = "left behind by a backup"
     GAP = "missing"
 
 
@@ -111,6 +115,21 @@ class Verification:
     problems: tuple[str, ...]
     """All problems, those of the links included, each naming its segment."""
 
+    @property
+    def left_behind(self) -> list[int]:
+        """Segments that are not here as the folder is a copy that was made without them."""
+        return [link.number for link in self.links if link.place is SegmentPlace.LEFT_BEHIND]
+
+
+@dataclass(slots=True)
+class _OnRecord:
+    """Facts about its segments that are on record in the journal itself."""
+
+    deleted: dict[int, DeletedSegment] = field(default_factory=dict)
+    erased: set[ErasedSegment] = field(default_factory=set)
+    left_through: int = 0
+    """The last segment that recovery does not need."""
+
 
 def read_head(path: Path, *, disk: Disk | None = None) -> Head:
     """The head of the journal in a data folder, of a running broker or a stopped one.
@@ -159,24 +178,28 @@ def verify(
     if not present:
         raise StoreCorrupt("no segment is there", path=str(path), offset=0)
     newest = present[-1]
-    deleted: dict[int, DeletedSegment] = {}
-    erased: set[ErasedSegment] = set()
+    told = _OnRecord()
     links = []
     for done, number in enumerate(present, start=1):
         link = ChainLink(number, places[number])
         if link.place is SegmentPlace.STUB:
             _read_stub(reader, link)
         else:
-            _read_segment(reader, link, deleted, erased, newest=number == newest)
+            _read_segment(reader, link, told, newest=number == newest)
         links.append(link)
         if progress is not None:
             progress(done, len(present))
-    links = _with_missing(links, max(deleted, default=0))
+    problems, left_behind = [], 0
+    try:
+        left_behind = min(backup.left_behind(reader.folder), told.left_through)
+    except StoreCorrupt as error:
+        problems.append(str(error))
+    links = _with_missing(links, max(told.deleted, default=0), left_behind)
     for before, link in zip([None, *links[:-1]], links, strict=True):
-        _check_link(before, link, deleted, contents.identity.store)
-        _check_erasure(link, erased)
+        _check_link(before, link, told.deleted, contents.identity.store)
+        _check_erasure(link, told.erased)
     head = _head(path, links, contents.identity.store, disk)
-    problems = [f"segment {link.number}: {problem}" for link in links for problem in link.problems]
+    problems += [f"segment {link.number}: {problem}" for link in links for problem in link.problems]
     if not any(link.problems for link in links if link.place is SegmentPlace.JOURNAL):
         problems += _unbalanced(reader)
     problems += [problem for known in against for problem in _check_head(reader, contents.identity.store, links, known)]
@@ -210,8 +233,7 @@ def _unbalanced(reader: FolderReader) -> list[str]:
 def _read_segment(
     reader: FolderReader,
     link: ChainLink,
-    deleted: dict[int, DeletedSegment],
-    erased: set[ErasedSegment],
+    told: _OnRecord,
     *,
     newest: bool,
 ) -> None:
@@ -225,9 +247,11 @@ def _read_segment(
                 for record in walk(head, data):
                     if record.kind == StoreKind.DELETED:
                         gone = DeletedSegment.decode(record.meta)
-                        deleted[gone.number] = gone
+                        told.deleted[gone.number] = gone
                     elif record.kind == StoreKind.ERASED:
-                        erased.add(ErasedSegment.decode(record.meta))
+                        told.erased.add(ErasedSegment.decode(record.meta))
+                    elif record.kind == StoreKind.LEFT:
+                        told.left_through = max(told.left_through, decode_left(record.meta))
                 array, others = split_events(data, head.records)
                 digest.add(array, others)
                 events.update(array)
@@ -306,13 +330,18 @@ def _read_stub(reader: FolderReader, link: ChainLink) -> None:
         link.problems.append("the seal in its stub does not match its checksum")
 
 
-def _with_missing(links: list[ChainLink], deleted_through: int) -> list[ChainLink]:
+def _with_missing(links: list[ChainLink], deleted_through: int, left_behind: int) -> list[ChainLink]:
     """The same, with a link for every number that is not there."""
+
+    def place(number: int) -> SegmentPlace:
+        if number <= deleted_through:
+            return SegmentPlace.DELETED
+        return SegmentPlace.LEFT_BEHIND if number <= left_behind else SegmentPlace.GAP
+
     first = min(links[0].number, deleted_through + 1)
     by_number = {link.number: link for link in links}
     return [
-        by_number.get(number)
-        or ChainLink(number, SegmentPlace.DELETED if number <= deleted_through else SegmentPlace.GAP)
+        by_number.get(number) or ChainLink(number, place(number))
         for number in range(first if first > 1 and deleted_through else 1, links[-1].number + 1)
     ]
 
@@ -381,6 +410,10 @@ def _check_head(reader: FolderReader, store: UUID, links: list[ChainLink], known
         if known.number > links[-1].number:
             return [f"segment {known.number}, of which the head {known} was taken, is not there: the newest are lost"]
         return []
+    if link.place is SegmentPlace.LEFT_BEHIND:
+        return [
+            f"segment {known.number}, of which the head {known} was taken, was left behind by a backup: not verified"
+        ]
     if not link.sha256:
         return []
     if link.erased and known.valid_bytes < link.valid_bytes:

@@ -13,7 +13,11 @@ is on record before it is done, so all these records are in the copy.
 copy was taken, given numbers to messages that the copy gives to others, and agreed with its peers on deliveries that
 the copy has never heard of. So a copy is marked (``backup.json``), and whoever opens a marked folder begins a new
 epoch: sequences go on far above all that the original can have used, and the broker gets another container-id, so that
-no link of its past is resumed. Then the mark is renamed to ``restored.json``, for people.
+no link of its past is resumed. Then the mark is renamed to ``restored.json``.
+
+**What is left behind.** A copy without the archive has only what recovery reads. The mark says up to which segment
+that is so, and later copies of that copy say it, too: to verify a journal is to tell what was never taken along from
+what somebody removed.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from acquit.errors import StoreCorrupt, StoreError
+from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError
 from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error, write_all
 from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.reading import FolderContents, FolderReader
@@ -40,6 +44,7 @@ EPOCH_GAP: Final = 1 << 36
 ATTEMPTS: Final = 5
 """Attempts at a copy: what is there of the archive stays, and all else is begun again when a segment is gone."""
 _CHUNK: Final = 8 << 20
+_MARK_BYTES_MAX: Final = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class BackupReport:
     """Number of the newest segment."""
     newest_bytes: int
     """Valid bytes of it."""
+    left_behind: int
+    """The last segment that the copy was made without, as those before it; 0 where it has all that its source has."""
 
 
 def back_up(
@@ -95,8 +102,7 @@ def back_up(
         for name in others:
             with contextlib.suppress(FileNotFoundError):
                 copy.file(source / name, target / name)
-        mark = {"store": str(report.store), "taken_us": clock_us(), "newest": report.newest}
-        _write(copy.target, target / MARK, json.dumps(mark).encode() + b"\n")
+        _write_mark(copy.target, report.store, report.newest, report.left_behind, clock_us())
         # The identity last: without it nobody takes the folder for a broker's.
         copy.target.write_identity(copy.reader.contents().identity)
         for folder in (copy.target.journal, copy.target.archive, target):
@@ -157,6 +163,7 @@ class _Copy:
             sum(self._aside.values()) + journal_bytes,
             newest,
             newest_bytes,
+            max(_left_before(self.reader.folder), 0 if archive else contents.journal[0] - 1),
         )
 
     def _listed(self) -> FolderContents:
@@ -238,13 +245,42 @@ def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = 
     it is no data folder."""
     folder = Folder(path, disk if disk is not None else PosixDisk())
     contents = FolderReader(path, folder.disk).contents()
-    told = {"store": str(contents.identity.store), "taken_us": clock_us(), "newest": max(contents.journal)}
     try:
         with folder.lock():
-            _write(folder, path / MARK, json.dumps(told).encode() + b"\n")
+            _write_mark(folder, contents.identity.store, max(contents.journal), _left_before(folder), clock_us())
             folder.disk.sync_folder(path)
     except OSError as error:
         raise store_error(error, str(path / MARK)) from error
+
+
+def left_behind(folder: Folder) -> int:
+    """Return the last segment that the copy which this folder is, or was, was made without, as those before it; 0 where
+    it is no copy, or was made with all. Raises StoreCorrupt where its mark is not what was written."""
+    through = 0
+    for name in sorted({MARK, USED_MARK}.intersection(folder.disk.names(folder.path))):
+        path = folder.path / name
+        try:
+            file = folder.disk.open(path, OpenMode.READ)
+            try:
+                told = json.loads(file.read(_MARK_BYTES_MAX, 0)).get("left_behind", 0)
+            finally:
+                file.close()
+            if type(told) is not int:
+                raise ValueError(f"left_behind is {told!r}")
+        except OSError as error:
+            raise unreadable(error, str(path)) from error
+        except NOT_WHAT_WAS_WRITTEN as error:
+            raise StoreCorrupt(f"not the mark of a copy ({error})", path=str(path), offset=0) from error
+        through = max(through, told)
+    return through
+
+
+def _left_before(folder: Folder) -> int:
+    """Return the same, for another mark. Where there is damage, nothing: `ledger verify` says what is missing then."""
+    try:
+        return left_behind(folder)
+    except StoreCorrupt:
+        return 0
 
 
 def begin_epoch(folder: Folder, identity: StoreIdentity) -> StoreIdentity:
@@ -259,6 +295,11 @@ def begin_epoch(folder: Folder, identity: StoreIdentity) -> StoreIdentity:
     return renamed
 
 
+def _write_mark(folder: Folder, store: uuid.UUID, newest: int, left: int, taken_us: int) -> None:
+    told = {"store": str(store), "taken_us": taken_us, "newest": newest, "left_behind": left}
+    _write(folder, folder.path / MARK, json.dumps(told).encode() + b"\n")
+
+
 def _write(folder: Folder, path: Path, content: bytes) -> None:
     file = folder.disk.open(path, OpenMode.WRITE)
     try:
@@ -269,4 +310,14 @@ def _write(folder: Folder, path: Path, content: bytes) -> None:
         file.close()
 
 
-__all__ = ["EPOCH_GAP", "MARK", "USED_MARK", "BackupReport", "back_up", "begin_epoch", "is_marked", "mark"]
+__all__ = [
+    "EPOCH_GAP",
+    "MARK",
+    "USED_MARK",
+    "BackupReport",
+    "back_up",
+    "begin_epoch",
+    "is_marked",
+    "left_behind",
+    "mark",
+]

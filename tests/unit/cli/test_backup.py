@@ -4,7 +4,11 @@ import shutil
 from pathlib import Path
 
 import acquit
+from acquit.broker.options import BrokerOptions
 from acquit.cli.exits import Exit
+from acquit.store.disk import PosixDisk
+from acquit.store.folder import Folder
+from acquit.store.options import JournalOptions
 from tests.support.shell import Shell
 
 
@@ -56,3 +60,31 @@ def test_a_snapshot_is_marked(shell: Shell, tmp_path: Path) -> None:
     assert (copy / "backup.json").exists()
     acquit.Broker(copy).close()
     assert (copy / "restored.json").exists()
+
+
+def test_a_copy_without_the_archive_is_whole_and_says_what_it_was_made_without(shell: Shell, tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    small = JournalOptions(segment_bytes=1 << 20, first_segment_bytes=1 << 20, recovery_bytes_max=1 << 20)
+    archive = Folder(data, PosixDisk())
+    with acquit.Broker(data, config=BrokerOptions(journal=small)) as broker, acquit.connect(broker.url) as connection:
+        session = connection.session("auto")
+        sender, receiver = session.sender("q"), session.receiver("q")
+        while len(archive.numbers(archived=True)) < 2:
+            sender.send(bytes(100_000))
+            assert receiver.receive(timeout=30) is not None
+    (told,) = shell("backup", data, copy, "--json").documents
+    left = told["left_behind"]
+    assert left == archive.numbers()[0] - 1
+    for _ in ("as it was made", "restored"):
+        *segments, verdict = shell("ledger", "verify", "--data", copy, "--json").documents
+        assert [row["place"] for row in segments[:left]] == ["left_behind"] * left
+        assert (verdict["whole"], verdict["problems"], verdict["left_behind"]) == (True, [], list(range(1, left + 1)))
+        ran = shell("ledger", "verify", "--data", copy, "--against", told["head"])
+        assert ran.code == Exit.OK
+        assert f"a copy made without {left} segments, 1 to {left}: of these it proves nothing\n" in ran.out
+        assert shell("restore", copy).code == Exit.OK
+        acquit.Broker(copy).close()
+    Folder(copy, PosixDisk()).segment(left + 1).unlink()
+    ran = shell("ledger", "verify", "--data", copy)
+    assert ran.code == Exit.UNSOUND
+    assert f"segment {left + 1}: missing, and no record says that retention deleted it" in ran.err

@@ -176,7 +176,7 @@ def test_verify_and_head(shell: Shell, data: Path) -> None:
     assert document["head"] == head
     *segments, verdict = shell("ledger", "verify", "--data", data, "--json").documents
     assert [segment["segment"] for segment in segments] == [1, 2]
-    assert verdict == {"whole": True, "head": head, "problems": []}
+    assert verdict == {"whole": True, "head": head, "problems": [], "left_behind": []}
 
 
 def test_damage_is_named(shell: Shell, data: Path) -> None:

@@ -12,13 +12,14 @@ import pytest
 
 from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreLocked
 from acquit.ledger.recovery import close_journal, open_journal
-from acquit.ledger.verify import verify
+from acquit.ledger.verify import Head, read_head, verify
 from acquit.protocol.constants import ACCEPTED
 from acquit.store.backup import EPOCH_GAP, MARK, USED_MARK, back_up, mark
 from acquit.store.disk import Disk, OpenMode, PosixDisk
 from acquit.store.folder import STUB, Folder
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
+from acquit.store.scan import SegmentReader
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.broker_world import DATA, SMALL, World, durable, live_of
 
@@ -186,6 +187,96 @@ def test_the_archive_goes_along_where_it_is_asked_for() -> None:
     assert Folder(DATA, with_archive).numbers(archived=True)
     assert not Folder(DATA, without).numbers(archived=True)
     assert verify(DATA, disk=with_archive).problems == ()
+
+
+def through(disk: Disk) -> list[int]:
+    """What a copy is found to have been made without, and nothing else is wrong with it."""
+    found = verify(DATA, disk=disk)
+    assert found.problems == ()
+    return found.left_behind
+
+
+def test_what_it_leaves_behind_is_no_damage_of_the_copy() -> None:
+    world = lively()
+    disk, again = MemoryDisk(), MemoryDisk()
+    report = back_up(DATA, DATA, disk=world.disk, target_disk=disk)
+    left = list(range(1, Folder(DATA, disk).numbers()[0]))
+    assert left == world_archive(world)
+    assert report.left_behind == left[-1]
+    assert through(disk) == left
+    assert back_up(DATA, DATA, disk=disk, target_disk=again).left_behind == left[-1], "a copy of the copy says so too"
+    mark(DATA, disk=again)
+    assert through(again) == left
+    assert through(world.disk) == []
+    assert verify(DATA, disk=disk, against=[read_head(DATA, disk=disk)]).problems == ()
+
+
+def world_archive(world: World) -> list[int]:
+    return Folder(DATA, world.disk).numbers(archived=True)
+
+
+def test_a_restored_broker_that_goes_on_and_its_copies_say_it() -> None:
+    world = copy_of(lively())
+    left = through(world.disk)
+    client = world.client()
+    sender, link = client.sender("q"), client.receiver("q", credit=10_000)
+    while len(world_archive(world)) < 3:
+        client.post_all(sender, durable(bytes(9_000)))
+        link.session.settle_all(client.held(link), ACCEPTED)
+        world.settle()
+    assert through(world.disk) == left
+    with_archive, without = MemoryDisk(), MemoryDisk()
+    back_up(DATA, DATA, archive=True, disk=world.disk, target_disk=with_archive)
+    back_up(DATA, DATA, disk=world.disk, target_disk=without)
+    assert through(with_archive) == left
+    assert through(without) == [*left, *world_archive(world)]
+    gone = world_archive(world)[1]
+    world.disk.remove(Folder(DATA, world.disk).segment(gone, archived=True))
+    assert verify(DATA, disk=world.disk).problems == (
+        f"segment {gone}: missing, and no record says that retention deleted it",
+    )
+
+
+def test_a_mark_that_was_changed_hides_nothing_that_recovery_reads() -> None:
+    """What it can hide is of the archive, and a head of that is then refused."""
+    world = lively()
+    disk = MemoryDisk()
+    back_up(DATA, DATA, archive=True, disk=world.disk, target_disk=disk)
+    folder = Folder(DATA, disk)
+    archived, needed = folder.numbers(archived=True)[-1], folder.numbers()[-2]
+    with SegmentReader(disk, folder.segment(archived, archived=True)) as segment:
+        for _ in segment.batches():
+            pass
+        head = Head(segment.header.store, archived, segment.offset, segment.hash_of(segment.offset))
+    assert verify(DATA, disk=disk, against=[head]).problems == ()
+    disk.files[DATA / MARK] = bytearray(b'{"left_behind": 1000}')
+    for archive, number in (True, archived), (False, needed):
+        disk.remove(folder.segment(number, archived=archive))
+    found = verify(DATA, disk=disk, against=[head])
+    assert found.left_behind == [archived]
+    assert f"segment {needed}: missing, and no record says that retention deleted it" in found.problems
+    assert found.problems[-1] == (
+        f"segment {archived}, of which the head {head} was taken, was left behind by a backup: not verified"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"left_behind": "8"}', b'{"left_behind": true}'])
+def test_a_mark_that_is_none_is_named_and_excuses_nothing(content: bytes) -> None:
+    disk, again = MemoryDisk(), MemoryDisk()
+    back_up(DATA, DATA, disk=lively().disk, target_disk=disk)
+    disk.files[DATA / MARK] = bytearray(content)
+    found = verify(DATA, disk=disk)
+    assert "not the mark of a copy" in found.problems[0] and MARK in found.problems[0]
+    assert found.problems[1] == "segment 1: missing, and no record says that retention deleted it"
+    assert found.left_behind == []
+    assert back_up(DATA, DATA, archive=True, disk=disk, target_disk=again).left_behind == 0
+
+
+def test_a_copy_of_an_earlier_version_says_nothing_of_it() -> None:
+    disk = MemoryDisk()
+    back_up(DATA, DATA, disk=lively().disk, target_disk=disk)
+    disk.files[DATA / MARK] = bytearray(b'{"store": "x", "taken_us": 1, "newest": 9}')
+    assert verify(DATA, disk=disk).problems[0] == "segment 1: missing, and no record says that retention deleted it"
 
 
 def test_other_files_go_along() -> None:
