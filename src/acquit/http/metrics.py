@@ -2,10 +2,10 @@
 
 The registry is made for each answer, from plain data: nothing is counted here that the broker does not count anyway.
 The number of series is bounded: beyond `queues_max` queues, the rest is summed up as ``queue="_other"``, by the broker,
-which makes no rows of it. An answer is good for a second, so that who asks more often costs the broker nothing more. A
-broker whose loop does not answer, or that stops, cannot be asked: then there are the figures of its health and its
-process alone. Figures of the broker as a whole, and those of its process, are for who may browse or manage all
-addresses; others are told a few.
+which makes no rows of it; its counters only grow. An answer is good for a second, so that who asks more often costs the
+broker nothing more. A broker whose loop does not answer, or that stops, cannot be asked: then there are the figures of
+its health and its process alone. Figures of the broker as a whole, and those of its process, are for who may browse or
+manage all addresses; others are told a few.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Metrics:
             check_browse_any(rights)
         else:
             wanted = operation("READ", METRICS)
-            found = await self._bridge.manage(wanted, user, None, {"limit": self._queues_max}, peer)
+            found = await self._bridge.manage(wanted, user, None, {"limit": self._queues_max, "increasing": True}, peer)
             assert isinstance(found, dict)
             registry.register(_Found(families(found, self._bridge)))
         return generate_latest(registry) + (generate_latest(self._process) if rights.sees_broker else b"")

@@ -2,19 +2,20 @@
 
 Two are made so. `list_queues` is a page of the queues in some order: what it has of each is a key, and a row only of
 those on the page. `measure` is what a monitoring system wants: figures of the queues with most in them, and the sums of
-the others, which are never more than a sum. The numbers of one queue belong together; those of two queues may be some
-milliseconds apart.
+the others, which are never more than a sum; counters of the others that never go back are made in `others`. The numbers
+of one queue belong together; those of two queues may be some milliseconds apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heappush, heappushpop, merge
 from itertools import islice
 from operator import add, attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from acquit.broker.admin.later import Later
+from acquit.broker.admin.others import LookAtOthers, OtherViews
 from acquit.broker.admin.troubles import trouble_names, troubles_of_queue, troubles_of_topic
 from acquit.broker.admin.turns import InTurns
 from acquit.broker.inspect import QUEUE_COLUMNS
@@ -50,11 +51,14 @@ LISTED_COLUMNS: Final = (*QUEUE_COLUMNS, "dead_letters", "troubles")
 """Columns of a page of queues."""
 MEASURED: Final = (*QUEUE_FIGURES, *TALLY_FIGURES)
 """Figures of a queue, for monitoring."""
+_GAUGES: Final = slice(QUEUE_FIGURES.index("pending"), len(QUEUE_FIGURES))
+"""The figures among `MEASURED` that say how it is, and count nothing."""
 TOTALS: Final = ("depth", "acquired", "entered", "retired")
 """Figures that a page of queues may have the sums of."""
 _TEXTS: Final = frozenset(("name", "address", "kind", "active_consumer", "paused"))
 _DEPTH_BITS: Final = 48
 
+_T = TypeVar("_T")
 Key = Callable[["Queue"], int | str]
 _KEYS: Final[dict[str, Key]] = {
     **{name: attrgetter(name) for name in ("name", "address", "available", "acquired", "suspended", "pending")},
@@ -109,7 +113,8 @@ class Measures(NamedTuple):
 
     rows: list[QueueMeasures]
     other: QueueMeasures | None
-    """The sums of the queues that have no row, and the oldest age of all; None where each has one."""
+    """The sums of the queues that have no row, and the oldest age of all; None where each has one. Where counters
+    are to grow only, these are what such queues counted while they had no row."""
     queues: int
     """All of them."""
     connections: dict[Value, Value]
@@ -141,6 +146,7 @@ class Surveys:
         self._policies = policies
         self._scribe = scribe
         self._turns = InTurns()
+        self._others = OtherViews(len(_counted(MEASURED)))
 
     def run(self) -> bool:
         """Go on with one of them. True if there is more to do."""
@@ -153,11 +159,15 @@ class Surveys:
         self._turns.begin(_Survey(self._list(wanted, may_see, result)))
         return result
 
-    def measure(self, rows_max: int, may_see: Callable[[str], bool]) -> Later[Measures]:
+    def measure(
+        self, rows_max: int, may_see: Callable[[str], bool], increasing_for: Hashable | None = None
+    ) -> Later[Measures]:
         """Return figures of the queues and topics of such addresses: a row for those with the most messages, and then
-        the most that entered. Raises RequestFailure where too many wait."""
+        the most that entered. `increasing_for`: who asks from time to time, and wants counters of the others that only
+        grow (`others`). Raises RequestFailure where too many wait."""
         result = Later[Measures]()
-        self._turns.begin(_Survey(self._measure(rows_max, may_see, result)))
+        look = None if increasing_for is None else self._others.look((increasing_for, rows_max))
+        self._turns.begin(_Survey(self._measure(rows_max, may_see, look, result)))
         return result
 
     def row(self, found: QueueSnapshot) -> dict[Value, Value]:
@@ -237,9 +247,12 @@ class Surveys:
 
     # -- measures -----------------------------------------------------------------------------------------------------
 
-    def _measure(self, rows_max: int, may_see: Callable[[str], bool], result: Later[Measures]) -> Iterator[None]:
-        fullest: list[tuple[int, int, int, QueueMeasures]] = []
+    def _measure(
+        self, rows_max: int, may_see: Callable[[str], bool], look: LookAtOthers | None, result: Later[Measures]
+    ) -> Iterator[None]:
+        fullest: list[tuple[int, int, int, Queue | Topic, QueueMeasures]] = []
         other, count, time_us = QueueMeasures("", False, 0, [0] * len(MEASURED)), 0, self._scribe.time_us
+        entry: tuple[int, int, int, Queue | Topic, QueueMeasures]
         for nodes in self._nodes():
             for node in nodes:
                 if not may_see(node.address):
@@ -247,13 +260,15 @@ class Surveys:
                 count += 1
                 if isinstance(node, Queue):
                     found = QueueMeasures(node.name, False, oldest_age_ms(node, time_us), queue_figures(node))
-                    entry = node.live, node.entered, -count, found
+                    entry = node.live, node.entered, -count, node, found
                 else:
-                    entry = 0, 0, -count, QueueMeasures(node.address, True, 0, topic_figures(node))
+                    entry = 0, 0, -count, node, QueueMeasures(node.address, True, 0, topic_figures(node))
                 if len(fullest) < rows_max:
                     heappush(fullest, entry)
                     continue
-                *_, left = heappushpop(fullest, entry) if rows_max else entry
+                *_, its, left = heappushpop(fullest, entry) if rows_max else entry
+                if look is not None:
+                    look.see((left.is_topic, its.number), _counted(left.figures), among_others=True)
                 age_ms = max(other.oldest_age_ms, left.oldest_age_ms)
                 other = QueueMeasures("", False, age_ms, list(map(add, other.figures, left.figures)))
             yield
@@ -264,10 +279,23 @@ class Surveys:
                 sums = list(map(add, sums, connection_figures(peer)))
                 oldest_ms = max(oldest_ms, peer.ages.oldest_ms(peer.engine.sessions, time_us))
             yield
+        if look is not None:
+            for at in range(0, len(fullest), LOOKED_AT):
+                for *_, its, one in fullest[at : at + LOOKED_AT]:
+                    look.see((one.is_topic, its.number), _counted(one.figures), among_others=False)
+                yield
+            counted = look.end()
+            figures = [*counted[: _GAUGES.start], *other.figures[_GAUGES], *counted[_GAUGES.start :]]
+            other = other._replace(figures=figures)
         rows = [entry[-1] for entry in sorted(fullest, key=itemgetter(2), reverse=True)]
         connections = dict[Value, Value](zip(CONNECTION_FIGURES, sums, strict=True))
         connections["oldest_unsettled_ms"] = oldest_ms
         result.finish(Measures(rows, other if count > len(rows) else None, count, connections))
+
+
+def _counted(figures: Sequence[_T]) -> list[_T]:
+    """Return what is counted of the figures of `MEASURED`."""
+    return [*figures[: _GAUGES.start], *figures[_GAUGES.stop :]]
 
 
 def _name(node: Queue | Topic) -> str:

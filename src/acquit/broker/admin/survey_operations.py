@@ -68,7 +68,9 @@ def list_queues(request: ManagementRequest) -> Later[Value]:
 def read_metrics(request: ManagementRequest) -> Later[Value]:
     """Return figures for monitoring: of the queues that the user may see, and of the broker, but few of these to who
     may not browse or manage all addresses."""
-    limit = request.options({"limit": int}).get("limit", ROWS_MAX)
+    options = request.options({"limit": int, "increasing": bool})
+    limit = options.get("limit", ROWS_MAX)
+    of = (request.user,) if options.get("increasing", False) else None
     if not is_number(limit) or limit > MEASURED_MAX:
         raise RequestFailure(400, f"limit must be a number of queues, up to {MEASURED_MAX}")
 
@@ -85,7 +87,7 @@ def read_metrics(request: ManagementRequest) -> Later[Value]:
             "queues": found.queues,
         }
 
-    return request.broker.surveys.measure(limit, request.may_see).then(encode)
+    return request.broker.surveys.measure(limit, request.may_see, of).then(encode)
 
 
 __all__ = ["MEASURED_MAX", "ORDERS", "is_ordered", "list_queues", "read_metrics"]

@@ -161,6 +161,44 @@ def test_rows_and_the_sums_of_the_others_are_all_that_there_is(world: World, lim
     assert found["connections"]["unsettled"] > 5
 
 
+def test_counters_of_the_others_only_grow() -> None:
+    """A queue with dead letters of long ago falls out of the fullest, is emptied, and is deleted."""
+    world = World()
+    client = world.client()
+    admin = world.core.administration
+    for name, count in (("old", 3), ("a", 2), ("b", 1)):
+        client.post_all(client.sender(name, name), *(durable(number) for number in range(count)))
+    world.settle()
+
+    def other(figure: str, limit: int = 1) -> float:
+        found = listed(world, {"limit": limit, "increasing": True}, kind="metrics")["other"]
+        value: float = found[3 + MEASURED.index(figure)]
+        return value
+
+    assert (other("entered"), other("available")) == (0, 3), "what is now is summed up as ever"
+    admin.purge("old", None)
+    finish(world)
+    assert (other("entered"), other("purged"), other("available")) == (0, 3, 1)
+    client.post_all(client.sender("b", "more"), durable(1))
+    client.post_all(client.sender("c", "new"), durable(1))
+    world.settle()
+    assert (other("entered"), other("available")) == (2, 3)
+    admin.delete("old", None)
+    admin.delete("c", None)
+    world.settle()
+    finish(world)
+    assert other("entered") == 2
+    plain = listed(world, {"limit": 1}, kind="metrics")["other"]
+    assert plain[3 + MEASURED.index("entered")] == 2, "the sum of what is there"
+    assert other("entered", limit=0) == 0, "with other rows, it is another series"
+
+
+def finish(world: World) -> None:
+    while world.core.administration.run():
+        pass
+    world.settle()
+
+
 def tally_of(queue: Queue) -> list[float]:
     counts, tally = queue.counts, queue.tally
     acquired = counts[EventKind.ACQUIRED] + counts[EventKind.CONSUMED]
