@@ -164,9 +164,9 @@ class Administration:
         return put
 
     def publish(self, name: str, payload: bytes, user: str | None, rights: Rights) -> Later[Posted]:
-        """Post a message to a queue or topic that is there; what came of it, once it is durable. Raises RequestFailure,
-        Refused, DecodeError or StoreFull."""
-        target = self._nodes.known(name, None)
+        """Post a message to a queue or topic that is there, to the queue where both are, as all operations by name do;
+        what came of it, once it is durable. Raises RequestFailure, Refused, DecodeError or StoreFull."""
+        target = self._queues.by_name.get(name) or self._topics.by_address.get(name) or self._nodes.known(name, None)
         if target is None:
             raise RequestFailure(404, f"there is no queue or topic {name!r}")
         posted = self._poster.publish(target, payload, self._actor(user, target.address), rights)

@@ -55,6 +55,20 @@ def test_parts_and_an_encoded_message() -> None:
     assert (second.body, second.message_id, second.durable) == (b"octets", "m2", False)
 
 
+def test_the_name_means_the_queue_that_is_there_whatever_the_address_is_made_to_be() -> None:
+    world = World()
+    client = world.client()
+    client.sender("work", "makes it")
+    client.publisher("news")
+    rules = {"work": "multicast", "news": "anycast"}
+    world.core.apply(BrokerOptions(address=tuple(AddressRule(name, {"routing": rules[name]}) for name in rules)))
+    assert publish(world, "work", {"body": "1"}) == {"queues": 1, "duplicate": False}
+    assert publish(world, "news", {"body": "1"}) == {"queues": 0, "duplicate": False}, "the topic that is there"
+    world.core.administration.create("work", None, topic=True)
+    assert publish(world, "work", {"body": "2"}) == {"queues": 1, "duplicate": False}
+    assert live_of(world, "work") == 2
+
+
 def test_it_is_answered_when_the_disk_has_it_and_outlives_the_run() -> None:
     world = World()
     world.client().sender("orders", "makes it")
