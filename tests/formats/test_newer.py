@@ -52,6 +52,14 @@ def stop_of_the_future(self: records.Stop) -> records.EncodedRecord:
     return records.EncodedRecord(99, bytes(48))
 
 
+def state_of_the_future(self: records.Stop) -> records.EncodedRecord:
+    return records.State(self.time_us, 99, b"key", b"value").encode()
+
+
+def deletion_of_the_future(self: records.Stop) -> records.EncodedRecord:
+    return records.StateDeleted(self.time_us, 99, b"key").encode()
+
+
 def extras_of_the_future(extras: Iterable[tuple[int, bytes]]) -> bytes:
     return records.encode_extras([*extras, (99, b"of the future")])
 
@@ -64,6 +72,8 @@ def extras_of_the_future(extras: Iterable[tuple[int, bytes]]) -> bytes:
         (segment, "FORMAT_VERSION", 9, "has format 9; this version of acquit reads format 1"),
         (store_folder, "FORMAT_VERSION", 9, "has format 9; this version of acquit reads and writes format 1"),
         (shaping, "encode_extras", extras_of_the_future, "a posting with extra field 99: written by a later version"),
+        (records.Stop, "encode", state_of_the_future, "keyed state of namespace 99: written by a later version"),
+        (records.Stop, "encode", deletion_of_the_future, "keyed state of namespace 99: written by a later version"),
         (records.Stop, "encode", stop_of_the_future, "record kind 99, version 1, at position .*: written by a later"),
     ],
 )
@@ -81,6 +91,16 @@ def test_a_seal_is_not_called_damaged_by_who_verifies_it(tmp_path: Path) -> None
     with patch.object(totals, "VERSION", 9):
         use(tmp_path / "data")
     with pytest.raises(StoreVersionUnsupported, match="a seal's summary of version 9"):
+        verify(tmp_path / "data")
+
+
+@pytest.mark.parametrize("encode", [state_of_the_future, stop_of_the_future])
+def test_state_that_is_not_known_is_not_passed_over_by_who_verifies_it(
+    tmp_path: Path, encode: Callable[[records.Stop], records.EncodedRecord]
+) -> None:
+    with patch.object(records.Stop, "encode", encode):
+        use(tmp_path / "data")
+    with pytest.raises(StoreVersionUnsupported, match=r"99.*: written by a later version of acquit"):
         verify(tmp_path / "data")
 
 

@@ -346,8 +346,7 @@ class Namespace(IntEnum):
     SENDER_MARK = 6
     """The high-water mark of a sender with monotone ids (Spark's sink)."""
     LOSS = 7
-    """Messages that are missing, by queue, and that a person decided to go on without
-    (`ledger.balance.accept_losses`)."""
+    """Messages that are missing, by queue, and that a person went on without (`ledger.balance.accept_losses`)."""
     RESUMABLE = 8
     """Termini that outlive their links, by name, and the delivery-tags that they remember."""
     PAUSE = 9
@@ -355,6 +354,15 @@ class Namespace(IntEnum):
 
 
 _NAMESPACE: Final = Struct("<H")
+_NAMESPACES: Final = frozenset(map(int, Namespace))
+
+
+def _namespace(reader: FieldReader) -> int:
+    """Read a namespace. Raises StoreVersionUnsupported for an unknown one: to pass over it is to lose what it says."""
+    number: int = reader.struct(_NAMESPACE)[0]
+    if number not in _NAMESPACES:
+        raise StoreVersionUnsupported(f"keyed state of namespace {number}: written by a later version of acquit")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +381,7 @@ class State:
     @classmethod
     def decode(cls, record: Record) -> Self:
         reader = FieldReader(record.meta)
-        (namespace,) = reader.struct(_NAMESPACE)
-        return cls(unpack_event(record.event).time_us, namespace, reader.blob(), record.payload)
+        return cls(unpack_event(record.event).time_us, _namespace(reader), reader.blob(), record.payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,8 +399,7 @@ class StateDeleted:
     @classmethod
     def decode(cls, record: Record) -> Self:
         reader = FieldReader(record.meta)
-        (namespace,) = reader.struct(_NAMESPACE)
-        return cls(unpack_event(record.event).time_us, namespace, reader.blob())
+        return cls(unpack_event(record.event).time_us, _namespace(reader), reader.blob())
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
