@@ -115,7 +115,7 @@ def data_option(*, required: bool) -> Callable[[Command], Command]:
         return click.option(
             "--data",
             "data",
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            type=click.Path(exists=True, file_okay=False, readable=False, path_type=Path),
             required=required,
             envvar="ACQUIT_DATA",
             show_envvar=True,
@@ -130,7 +130,7 @@ def own_data_option(text: str) -> Callable[[Command], Command]:
     """``--data``: a broker's folder, which may not be there yet; `text` says what for."""
     return click.option(
         "--data",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=click.Path(file_okay=False, readable=False, path_type=Path),
         default="acquit-data",
         show_default=True,
         envvar="ACQUIT_DATA",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,20 @@ def test_a_problem_is_a_failure(shell: Shell, tmp_path: Path) -> None:
     assert ran.code == Exit.FAILED
     (line,) = [line for line in ran.out.splitlines() if line.startswith("problem")]
     assert "limits.memory" in line and "would not start" in line
+
+
+def test_a_folder_that_this_user_may_not_read_is_a_finding(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a backup by root leaves it. Tests may be root, who may read everything."""
+    (data := tmp_path / "data").mkdir(0o700)
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode, **how: Path(path) != data and may(path, mode, **how))
+    ran = shell("doctor", "--data", data)
+    assert (ran.code, ran.err) == (Exit.FAILED, "")
+    assert f"problem  folder: {data} cannot be written by this user; run as the broker's user, or chown it\n" in ran.out
+    ran = shell("ledger", "head", "--data", data)
+    assert (ran.code, ran.err) == (
+        Exit.USAGE,
+        f"acquit: {data} is not a data folder of acquit: it has no broker.json\n",
+    ), "nor is it a mistake in the command line"
