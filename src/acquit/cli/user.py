@@ -206,7 +206,7 @@ def _check_name(name: str) -> None:
 
 def _check_roles(name: str, roles: tuple[str, ...], config: Path | None) -> None:
     """Refuse roles that a broker with this configuration would refuse, at its start and when it reloads."""
-    from acquit.broker.access.permissions import build_permissions
+    from acquit.broker.access.permissions import build_permissions, naming
     from acquit.broker.configuration import load_options
     from acquit.broker.options import Security, User
 
@@ -219,10 +219,8 @@ def _check_roles(name: str, roles: tuple[str, ...], config: Path | None) -> None
         )
         return
     known = load_options(config).security.roles
-    try:
+    with naming(config):
         build_permissions(Security(users={name: User(roles=roles)}, roles=known))
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{config}: {error}") from None
 
 
 def _verifier(name: str, *, stdin: bool) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from acquit.broker.access.logins import ANONYMOUS, EXTERNAL, PLAIN, SCRAM
-from acquit.broker.access.permissions import Permissions, build_permissions
+from acquit.broker.access.permissions import Permissions, build_permissions, naming
 from acquit.broker.access.unauthenticated import Slot, Unauthenticated
 from acquit.broker.access.users import Users, prepared
 from acquit.broker.access.users_file import NAME, UsersFile, load_users
@@ -119,6 +119,8 @@ def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) ->
     if found is None and before is not None and before.users_file == path and not security.users:
         raise ConfigurationError(f"users_file: {path}: expected the file, which had users, found none")
     found = found or UsersFile()
+    with naming(path):
+        build_permissions(replace(security, users=found.users))
     for name in found.users:
         if name in security.users:
             raise ConfigurationError(

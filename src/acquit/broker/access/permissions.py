@@ -9,7 +9,9 @@ a dictionary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from acquit.broker.nodes.addresses import matches
@@ -150,6 +152,15 @@ class Permissions:
         return self._rights.get(user) or self._of_others(user)
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in a ConfigurationError about what it says of users."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
 def build_permissions(security: Security) -> Permissions:
     """Return the permissions that `security` describes. Raises ConfigurationError for a role that there is not."""
     return Permissions(security)
@@ -164,4 +175,4 @@ def _rights(who: str, names: tuple[str, ...], security: Security, *, user_id: by
     return Rights(who, patterns, user_id=user_id)
 
 
-__all__ = ["ANONYMOUS_ROLE", "EVERYTHING", "Permissions", "Rights", "build_permissions"]
+__all__ = ["ANONYMOUS_ROLE", "EVERYTHING", "Permissions", "Rights", "build_permissions", "naming"]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.access.listeners import Keys, make_keys
+from acquit.broker.access.permissions import build_permissions, naming
 from acquit.broker.configuration import load_options
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.options import BrokerOptions
@@ -89,6 +90,8 @@ def load(
     if path is not None:
         _refuse_pipe("configuration", path)
         options = adjust(load_options(path))
+        with naming(path):
+            build_permissions(options.security)
     _refuse_pipe("users_file", options.security.users_file)
     for key in ("certificate_file", "key_file", "client_ca_file"):
         _refuse_pipe(f"tls.{key}", getattr(options.tls, key))

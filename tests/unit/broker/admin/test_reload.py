@@ -117,6 +117,21 @@ def test_the_whole_is_checked_first(tmp_path: Path) -> None:
         load(path, BrokerOptions(), tmp_path)
 
 
+def test_a_role_that_there_is_not_is_named_with_its_file(tmp_path: Path) -> None:
+    file, users = tmp_path / "acquit.toml", tmp_path / "users.toml"
+    file.write_text('[users.al]\npassword = "x"\nroles = ["none"]\n[roles.clerk]\n')
+    with pytest.raises(ConfigurationError) as caught:
+        load(file, BrokerOptions(), tmp_path)
+    assert str(caught.value) == f"{file}: users.al.roles: no role 'none'; there are clerk"
+    file.write_text("[roles.clerk]\n")
+    with editing(users) as found:
+        found.users["bo"] = User(roles=("none",))
+    for refuse in (lambda: load(file, BrokerOptions(), tmp_path), lambda: make_keys(BrokerOptions(), tmp_path)):
+        with pytest.raises(ConfigurationError) as caught:
+            refuse()
+        assert str(caught.value).startswith(f"{users}: users.bo.roles: no role 'none'; there are ")
+
+
 def test_all_keys_of_a_configuration_say_when_they_apply(tmp_path: Path) -> None:
     options = BrokerOptions()
     other = BrokerOptions(
