@@ -1,8 +1,7 @@
 """Connecting and listening: where sockets come from. What happens on them is in `pump`.
 
 TLS comes from the first byte, or by AMQP's TLS header (specification 5.2.1): both sides say it in the clear, and then
-begin with TLS. `HeaderReader` reads such a header and not one byte more, because what follows may be TLS's; `secure`
-puts TLS on a socket (see `tls`).
+begin with TLS (`tls`). `HeaderReader` reads such a header and not one byte more, because what follows may be TLS's.
 """
 
 from __future__ import annotations
@@ -102,28 +101,6 @@ class _Answer(HeaderReader):
         self.on_header(b"")
 
 
-async def secure(
-    transport: asyncio.Transport,
-    context: ssl.SSLContext,
-    *,
-    server_side: bool,
-    server_hostname: str | None = None,
-) -> TlsStream:
-    """Put TLS on a socket that is not read from: what to `give_to` a protocol.
-
-    Raises OSError (ssl.SSLError is one) where TLS cannot be agreed; the socket is closed then, and where this is
-    cancelled.
-    """
-    tls = TlsStream(context, server_side=server_side, server_hostname=server_hostname)
-    if transport.is_closing():
-        raise ConnectionResetError
-    transport.set_protocol(tls)
-    tls.connection_made(transport)
-    transport.resume_reading()
-    await tls.agree()
-    return tls
-
-
 async def connect(
     pump: Pump,
     host: str,
@@ -143,19 +120,22 @@ async def connect(
     """
     loop = asyncio.get_running_loop()
     where = f"{host}:{port}"
-    if ssl_context is not None and server_hostname is None:
-        server_hostname = host
+    name = server_hostname or host
+    try:
+        tls = None if ssl_context is None else TlsStream(ssl_context, server_side=False, server_hostname=name)
+    except (ValueError, TypeError) as exc:  # one that no certificate can bear
+        raise ConnectionFailed(f"{name!r} is not a known host: {exc}") from exc
     try:
         async with asyncio.timeout(timeout_s):
-            if ssl_context is None:
+            if tls is None:
                 await loop.create_connection(lambda: pump, host, port)
-            elif in_band:
-                raw = await _ask_for_tls(loop, host, port)
-                tls = await secure(raw, ssl_context, server_side=False, server_hostname=server_hostname)
-                tls.give_to(pump)
             else:
-                make = partial(TlsStream, ssl_context, server_side=False, server_hostname=server_hostname)
-                _, tls = await loop.create_connection(make, host, port)
+                if in_band:
+                    raw = await _ask_for_tls(loop, host, port)
+                    tls.take(raw)
+                    raw.resume_reading()
+                else:
+                    await loop.create_connection(lambda: tls, host, port)
                 await tls.agree()
                 tls.give_to(pump)
     except TimeoutError as exc:
@@ -351,4 +331,4 @@ def _keep_here(one: socket.socket) -> None:
         keep_here(one)
 
 
-__all__ = ["Acceptor", "HeaderReader", "bind", "connect", "secure"]
+__all__ = ["Acceptor", "HeaderReader", "bind", "connect"]

@@ -28,18 +28,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from math import inf
 from typing import Any, Final, Literal, cast
 
 from acquit.transport.pump import Pump
 
 RECORDS_PER_TURN: Final = 128
-"""The most records that one turn of the loop takes: about half a millisecond."""
+"""The most records that one turn of the loop takes: a quarter of a millisecond, or some ten of updates of keys."""
 READ_BYTES: Final = 256 * 1024
 """The most that is read from the socket at once. No more than that waits, and the record that it ends in."""
 WRITE_BYTES: Final = 128 * 1024
 """The most that is encrypted at once: a connection keeps as much memory as that once needed."""
 FAREWELL_S: Final = 5.0
-"""Seconds for which the end of a connection may take: its last bytes, and the peer's farewell after ours."""
+"""Seconds for which a peer may let us wait at the end: read none of our last bytes, or not say its farewell."""
 
 _HEADER_BYTES: Final = 5
 _MAJOR_VERSION: Final = 3
@@ -77,13 +78,15 @@ _buffers: Final = _Buffers()
 
 
 class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
-    """TLS of one socket. Make it the protocol of the socket's transport, wait for `agree`, and `give_to` a protocol.
+    """TLS of one socket. Make it the protocol of the socket's transport, or have it `take` one, wait for `agree`, and
+    `give_to` a protocol.
 
     `get_extra_info` knows ``ssl_object`` and ``sslcontext``, and otherwise what the socket's transport knows.
     """
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None) -> None:
-        """`server_hostname`: the name that the peer's certificate must bear. Belongs to the running loop."""
+        """`server_hostname`: the name that the peer's certificate must bear. Belongs to the running loop. Raises
+        ValueError or TypeError for what cannot be such a name."""
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._context = context
@@ -95,14 +98,14 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._protocol: asyncio.Protocol | Pump | None = None
         self._waiting = bytearray()
         """Bytes that came and are not decrypted: records that wait for their turn, and the first part of one."""
-        self._unsaid = bytearray()
-        """Bytes that wait to be encrypted: the peer has begun another handshake (TLS 1.2) and is to go on with that."""
-        self._close_due = False
-        """True if the connection is to be closed when that is said."""
         self._turn_due = False
         self._held_back = False
         """True if the protocol wants to hear nothing for now."""
         self._raw_paused = False
+        self._full = False
+        """True if the socket's buffer is full."""
+        self._choked = False
+        """True if TLS itself had something to answer then: a peer may ask for that and read none of it."""
         self._ended = False
         """True if the socket brings nothing more."""
         self._deaf = False
@@ -113,6 +116,13 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     # -- for the owner -------------------------------------------------------------------------------------------------
+
+    def take(self, transport: asyncio.Transport) -> None:
+        """Take over a socket from another protocol."""
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if transport.is_closing():  # and that may have been said to the other protocol
+            self.connection_lost(None)
 
     async def agree(self) -> None:
         """Wait until TLS is agreed. Raises OSError (ssl.SSLError is one) where that fails, without a word in it where
@@ -128,7 +138,11 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._protocol = protocol
         if self._stage == "agreed":
             self._stage = "open"
-        protocol.connection_made(self)
+        try:
+            protocol.connection_made(self)
+        except BaseException:
+            self.abort()
+            raise
         self._turn_later()
 
     # -- called by the protocol ----------------------------------------------------------------------------------------
@@ -145,27 +159,33 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt and send it. What is written after `close` goes nowhere."""
-        if self._stage != "open" or self._close_due:
+        if self._stage != "open":
             return
-        if self._unsaid:
-            self._unsaid += data
+        # All of it before any is sent: the protocol may write, or close, when it hears that the buffer is full.
+        said, encrypted, at = memoryview(data), [], 0
+        try:
+            while at < len(data):
+                at += self._tls.write(said[at : at + WRITE_BYTES])
+                encrypted.append(self._outgoing.read())
+        except ssl.SSLWantReadError:
+            self._fail(ssl.SSLError(ssl.SSL_ERROR_SSL, "the peer has begun another handshake"))
+        except ssl.SSLError as exc:
+            self._fail(exc)
         else:
-            self._speak(data)
+            self._send(b"".join(encrypted))
 
     def close(self) -> None:
         """Say farewell behind all that was written, and close the socket when the peer has said so, too."""
         if self._stage in ("agreeing", "agreed"):
             self.abort()
-        elif self._stage == "open" and self._unsaid:
-            self._close_due = True
         elif self._stage == "open":
             self._stage = "closing"
             try:
                 self._tls.unwrap()
             except ssl.SSLError:
                 pass  # the peer has not said it yet; or it has said more, which nobody is going to hear
-            self._send()
-            self._end_within()
+            self._send(self._outgoing.read())
+            self._wait_for_the_end()
             self._turn_later()
 
     def abort(self) -> None:
@@ -173,12 +193,12 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         if self._stage != "over":
             self._stage = "closing"
             self._turn_later()
-        if self._raw is not None:
+        if self._raw is not None and not self._lost:
             self._raw.abort()
 
     def is_closing(self) -> bool:
         """Return True after `close` and `abort`."""
-        return self._close_due or self._stage in ("closing", "over")
+        return self._stage in ("closing", "over")
 
     def pause_reading(self) -> None:
         """Hear nothing for now: nothing is decrypted then, nor read."""
@@ -196,12 +216,12 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set the bytes in the socket's buffer with which writing pauses, and goes on."""
-        if self._raw is not None:
+        if self._raw is not None and not self._lost:
             self._raw.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
         """Return how many bytes wait to be sent."""
-        return len(self._unsaid) + (0 if self._raw is None else self._raw.get_write_buffer_size())
+        return 0 if self._raw is None or self._lost else self._raw.get_write_buffer_size()
 
     def can_write_eof(self) -> bool:
         """Return False: a farewell is for both directions here."""
@@ -242,11 +262,16 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The socket's buffer is full."""
+        self._full = True
         if self._protocol is not None:
             self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
         """The socket's buffer has room again."""
+        self._full = False
+        if self._choked:
+            self._choked = False
+            self._turn_later()
         if self._protocol is not None:
             self._protocol.resume_writing()
 
@@ -274,7 +299,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             case "agreed":
                 return False
             case "open":
-                return self._lost or not self._held_back
+                return self._lost or not (self._held_back or self._choked)
             case _:
                 return True
 
@@ -300,11 +325,11 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._send()
+            self._send(self._outgoing.read())
         except ssl.SSLError as exc:
             self._fail(exc)
         else:
-            self._send()
+            self._send(self._outgoing.read())
             self._stage = "agreed"
             if not self._agreed.done():
                 self._agreed.set_result(None)
@@ -325,36 +350,20 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             self._deaf = True
         except ssl.SSLError as exc:
             failure = exc
-        self._send()
-        if self._unsaid:
-            unsaid, self._unsaid = self._unsaid, bytearray()
-            self._speak(unsaid)
+        if self._outgoing.pending and failure is None:
+            self._choked = self._full
+            self._send(self._outgoing.read())
         if size and self._stage == "open":
             assert self._protocol is not None
             self._protocol.data_received(bytes(room[:size]))
-        if failure is not None:
+        if failure is not None and self._stage == "open":
             self._fail(failure)
+        elif failure is not None:
+            self._deaf = True  # we have said farewell
 
-    def _speak(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and send it, as far as that can be done before the peer has answered something."""
-        said, end = memoryview(data), len(data)
-        at = 0
-        try:
-            while at < end:
-                at += self._tls.write(said[at : at + WRITE_BYTES])
-                self._send()
-        except ssl.SSLWantReadError:
-            self._unsaid += said[at:]
-            self._send()
-        except ssl.SSLError as exc:
-            self._fail(exc)
-        if self._close_due and not self._unsaid:
-            self._close_due = False
-            self.close()
-
-    def _send(self) -> None:
-        if self._outgoing.pending and self._raw is not None:
-            self._raw.write(self._outgoing.read())
+    def _send(self, encrypted: bytes) -> None:
+        if encrypted and self._raw is not None and not self._raw.is_closing():
+            self._raw.write(encrypted)
 
     def _end(self) -> None:
         """Act upon the end of what comes."""
@@ -362,14 +371,13 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             self._stage = "over"
             protocol, failure = self._protocol, self._failure
             self._protocol = self._raw = self._failure = None  # the failure's traceback may hold frames, and so this
-            if not self._agreed.done():
-                self._agreed.set_exception(failure or ConnectionResetError())
+            self._disagree(failure or ConnectionResetError())
             if protocol is not None:
                 protocol.connection_lost(failure)
         elif self._stage == "agreeing":
             self._fail(ConnectionResetError())
         elif self._stage == "closing":
-            if self._raw is not None:
+            if self._raw is not None and not self._raw.is_closing():
                 self._raw.close()
         elif not self._end_heard:
             self._end_heard = True
@@ -382,19 +390,30 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._failure = failure.with_traceback(None)
         self._stage = "closing"
         self._deaf = True
-        if not self._agreed.done():
-            self._agreed.set_exception(failure)
-        self._send()
-        self._end_within()
+        self._disagree(failure)
+        self._send(self._outgoing.read())
+        self._wait_for_the_end()
         self._turn_later()
 
-    def _end_within(self) -> None:
-        if self._timer is None and self._raw is not None and not self._lost:
-            self._timer = self._loop.call_later(FAREWELL_S, self._raw.abort)
+    def _disagree(self, failure: Exception) -> None:
+        if not self._agreed.done():
+            self._agreed.set_exception(failure)
+            self._agreed.exception()  # heard, as the loop sees it, also where nobody waits any more
+
+    def _wait_for_the_end(self, unsent: float = inf) -> None:
+        """Cut the peer off when it has read nothing for a while, of so many bytes, or has nothing to read and says no
+        farewell."""
+        if self._raw is None or self._lost:
+            return
+        left = self._raw.get_write_buffer_size()
+        if left < unsent:
+            self._timer = self._loop.call_later(FAREWELL_S, self._wait_for_the_end, left)
+        else:
+            self._raw.abort()
 
     def _look_at_reading(self) -> None:
         """Read no more while something waits for its turn, or nobody wants to hear it."""
-        if self._raw is None or self._ended:
+        if self._raw is None or self._ended or self._raw.is_closing():
             return
         pause = self._turn_due or self._deaf or not self._takes()
         if pause is not self._raw_paused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import re
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
@@ -23,7 +24,8 @@ from acquit.protocol.definitions import Close, Open, Source, Target
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
-from acquit.transport.sockets import ACCEPTS_PER_TURN, Acceptor, HeaderReader, bind, secure
+from acquit.transport.sockets import ACCEPTS_PER_TURN, Acceptor, HeaderReader, bind
+from acquit.transport.tls import TlsStream
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
 LONG = 30.0
@@ -504,12 +506,37 @@ def test_who_says_nothing_is_told_of_when_its_time_for_tls_is_over() -> None:
 def test_a_socket_that_closes_before_tls_begins() -> None:
     async def main() -> None:
         class Closing(asyncio.Transport):
+            def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+                pass
+
             def is_closing(self) -> bool:
                 return True
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls = TlsStream(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), server_side=True)
+        tls.take(Closing())
         with pytest.raises(ConnectionResetError):
-            await secure(Closing(), context, server_side=True)
+            await tls.agree()
+
+    run(main)
+
+
+@pytest.mark.parametrize("in_band", [False, True])
+@pytest.mark.parametrize("name", [".foo", "a..b", "x" * 70, "a\0b"])
+def test_a_name_that_no_certificate_can_bear(name: str, in_band: bool) -> None:
+    """It is told of before anybody connects."""
+
+    async def main() -> None:
+        async with Listener() as listener:
+            with pytest.raises(ConnectionFailed, match=f"{re.escape(repr(name))} is not a known host"):
+                await transport.connect(
+                    End(server=False).pump,
+                    "127.0.0.1",
+                    listener.port,
+                    ssl_context=ssl.create_default_context(),
+                    server_hostname=name,
+                    in_band=in_band,
+                )
+            assert not listener.ends
 
     run(main)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.transport import tls as module
-from acquit.transport.tls import READ_BYTES, RECORDS_PER_TURN, TlsStream, whole_records
+from acquit.transport.tls import READ_BYTES, RECORDS_PER_TURN, WRITE_BYTES, TlsStream, whole_records
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
@@ -59,10 +59,14 @@ class Socket(asyncio.Transport):
         self.paused = False
 
     def close(self) -> None:
+        assert not self.is_closing()
         self.closed = True
 
     def abort(self) -> None:
         self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.limits = (high, low)
@@ -647,59 +651,127 @@ def test_an_error_of_the_protocol_closes_the_socket() -> None:
     run(main)
 
 
-class Renegotiating:
-    """An SSL object whose peer has begun another handshake: nothing is encrypted until it has answered."""
+class Failing:
+    """An SSL object that encrypts nothing."""
 
-    def __init__(self, real: ssl.SSLObject) -> None:
-        self._real = real
-        self.waits = True
+    def __init__(self, real: ssl.SSLObject, error: ssl.SSLError) -> None:
+        self._real, self._error = real, error
 
     def write(self, data: memoryview) -> int:
-        if self.waits:
-            raise ssl.SSLWantReadError
-        return self._real.write(data)
+        raise self._error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
 
-def test_what_is_said_in_the_midst_of_another_handshake() -> None:
+@pytest.mark.parametrize("error", [ssl.SSLError(1, "broken"), ssl.SSLWantReadError()])
+def test_an_encryption_that_fails(error: ssl.SSLError) -> None:
+    """Also as the peer has begun another handshake: that is for it to have done beforehand."""
+
     async def main() -> None:
         rig = Rig()
         await rig.open()
-        rig.stream._tls = renegotiating = Renegotiating(rig.stream._tls)  # type: ignore[assignment]
-        rig.stream.write(b"first ")
-        rig.stream.write(b"second ")
-        assert rig.stream.get_write_buffer_size() == len(b"first second ")
-        rig.stream.close()
-        assert rig.stream.is_closing()
-        rig.stream.write(b"never")
-        assert rig.heard() == b""
-        renegotiating.waits = False
-        rig.read(rig.said(b"answered"))
-        assert rig.heard() == b"first second "
-        rig.client.unwrap()
-        rig.read(rig.outgoing.read())
-        await settled()
-        assert rig.socket.closed
-
-    run(main)
-
-
-def test_an_encryption_that_fails() -> None:
-    async def main() -> None:
-        rig = Rig()
-        await rig.open()
-
-        class Broken(Renegotiating):
-            def write(self, data: memoryview) -> int:
-                raise ssl.SSLError(1, "broken")
-
-        rig.stream._tls = Broken(rig.stream._tls)  # type: ignore[assignment]
+        rig.stream._tls = Failing(rig.stream._tls, error)  # type: ignore[assignment]
         rig.stream.write(b"lost")
+        rig.stream.write(b"never")
         await settled()
         assert rig.socket.closed
         rig.stream.connection_lost(None)
         assert isinstance(rig.plain.failure, ssl.SSLError)
+        assert "broken" in str(rig.plain.failure) or "another handshake" in str(rig.plain.failure)
+
+    run(main)
+
+
+def test_who_writes_or_closes_when_the_buffer_is_full_does_so_behind_what_it_wrote() -> None:
+    async def main() -> None:
+        rig = Rig()
+        await rig.open()
+        write = rig.socket.write
+
+        def fill(data: bytes | bytearray | memoryview) -> None:
+            write(data)
+            if "full" not in rig.plain.calls:
+                rig.stream.pause_writing()
+                rig.stream.write(b"inner")
+                rig.stream.close()
+
+        rig.socket.write = fill  # type: ignore[method-assign]
+        large = bytes(3 * WRITE_BYTES)
+        rig.stream.write(large)
+        assert rig.heard() == large + b"inner"
+
+    run(main)
+
+
+def test_nothing_is_written_to_a_socket_that_is_gone() -> None:
+    """uvloop's refuse it, and asyncio's log it."""
+
+    async def main() -> None:
+        rig = Rig()
+        await rig.agree()
+        rig.socket.aborted = True
+        rig.socket.sent.clear()
+        rig.stream.connection_lost(None)
+        rig.stream.give_to(rig.plain)
+        rig.stream.set_write_buffer_limits(high=1)
+        rig.stream.write(b"nobody")
+        assert rig.stream.get_write_buffer_size() == 0
+        await settled()
+        assert not rig.socket.sent
+        assert rig.socket.limits == (None, None)
+        assert rig.plain.calls == ["made", ("lost", None)]
+
+    run(main)
+
+
+def test_a_protocol_that_cannot_take_it_ends_the_connection() -> None:
+    async def main() -> None:
+        rig = Rig()
+        await rig.agree()
+
+        def fail(transport: asyncio.BaseTransport) -> None:
+            raise ZeroDivisionError
+
+        rig.plain.connection_made = fail  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            rig.stream.give_to(rig.plain)
+        assert rig.socket.aborted
+
+    run(main)
+
+
+def test_a_peer_that_makes_tls_answer_and_reads_nothing_is_not_read_from() -> None:
+    async def main() -> None:
+        rig = Rig()
+        await rig.open()
+        rig.stream.pause_writing()
+        rig.stream._outgoing.write(b"TLS's answer to something")
+        rig.read(rig.said(b"first"))
+        assert rig.socket.paused
+        assert rig.plain.heard == [b"first"]
+        rig.stream.resume_writing()
+        await settled()
+        assert not rig.socket.paused
+        rig.read(rig.said(b"second"))
+        assert rig.plain.heard == [b"first", b"second"]
+
+    run(main)
+
+
+def test_a_slow_reader_of_the_last_bytes_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FAREWELL_S", 0.01)
+
+    async def main() -> None:
+        rig = Rig()
+        await rig.open()
+        rig.socket.unsent = 1_000
+        rig.stream.close()
+        for _ in range(20):
+            rig.socket.unsent -= 10
+            await asyncio.sleep(0.005)
+        assert not rig.socket.aborted
+        while not rig.socket.aborted:
+            await asyncio.sleep(0.001)
 
     run(main)

@@ -34,7 +34,8 @@ from acquit.protocol.constants import TLS_HEADER
 from acquit.protocol.sasl import SaslServerOptions
 from acquit.transport.pump import Pump, endpoint_name
 from acquit.transport.reasons import reason
-from acquit.transport.sockets import Acceptor, HeaderReader, bind, secure
+from acquit.transport.sockets import Acceptor, HeaderReader, bind
+from acquit.transport.tls import TlsStream
 
 logger = logging.getLogger("acquit.broker")
 
@@ -404,7 +405,7 @@ class NewSocket(HeaderReader):
             self._owner.arriving.add(self)
             self._timer = self._owner.loop.call_later(self._owner.timeout_s, self.turn_away)
             if self._mode == "immediate":
-                self.finish()
+                self._done = True
                 self._begin_tls()
 
     def turn_away(self) -> None:
@@ -431,6 +432,7 @@ class NewSocket(HeaderReader):
         if header == TLS_HEADER:
             self.transport.write(TLS_HEADER)
             self._begin_tls()
+            self.transport.resume_reading()
         elif self._mode == "required":
             # 2.2: answer with a header that we do take, and close.
             self.transport.write(TLS_HEADER)
@@ -454,13 +456,15 @@ class NewSocket(HeaderReader):
         return inside
 
     def _begin_tls(self) -> None:
-        self._task = self._owner.loop.create_task(self._secure())
-
-    async def _secure(self) -> None:
         context = self._owner.keys.tls
         assert context is not None
+        tls = TlsStream(context, server_side=True)
+        tls.take(self.transport)
+        self._task = self._owner.loop.create_task(self._go_on(tls))
+
+    async def _go_on(self, tls: TlsStream) -> None:
         try:
-            tls = await secure(self.transport, context, server_side=True)
+            await tls.agree()
         except OSError as exc:
             self._owner.notices.warn("no TLS with a peer", peer=self._name(self.transport), reason=reason(exc))
             exc.__traceback__ = None  # it holds this frame, and so what is TLS's
