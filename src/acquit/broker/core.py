@@ -27,6 +27,7 @@ from acquit.broker.access.admission import gate
 from acquit.broker.access.permissions import Permissions, build_permissions
 from acquit.broker.access.quotas import Quotas, share
 from acquit.broker.admin.administration import Administration
+from acquit.broker.admin.adopting import Adoption
 from acquit.broker.admin.connections import Connections
 from acquit.broker.admin.figures import Figures
 from acquit.broker.admin.management_node import ManagementNode
@@ -37,7 +38,6 @@ from acquit.broker.denials import Denials
 from acquit.broker.dispatching.dispatch import Dispatch
 from acquit.broker.dispatching.reading import Reading
 from acquit.broker.dispatching.resuming import Resuming
-from acquit.broker.dispatching.succession import reconsider
 from acquit.broker.holdings import Holdings
 from acquit.broker.inspect import BrokerSnapshot
 from acquit.broker.intake.assembly import Assembly
@@ -55,7 +55,7 @@ from acquit.broker.links.peers import Peer
 from acquit.broker.links.receivers import Receivers
 from acquit.broker.links.senders import Senders
 from acquit.broker.links.termini import Termini
-from acquit.broker.memory import Memory, Reads, learn_group
+from acquit.broker.memory import Memory, Reads
 from acquit.broker.message import Message
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.nodes.finding import Nodes
@@ -132,11 +132,12 @@ class Core:
         self._subscriptions = Subscriptions(queues, topics, scribe, self.removal)
         nodes = Nodes(queues, topics, policies)
         temporary = TemporaryNodes(queues, topics, scribe)
-        self._operator_rules = OperatorRules(scribe, policies, self._policies_changed)
 
         # Messages that come in, that go out, and what becomes of them.
         self.duplicates = Duplicates(scribe, limits.duplicate_ids_max)
         self._limits = Limits(life)
+        self._adoption = Adoption(life, queues, topics, policies, self.duplicates, self._limits)
+        self._operator_rules = OperatorRules(scribe, policies, self._adoption.begin)
         self._marks = Marks(scribe, limits)
         entering = Entering(life, self.duplicates)
         self._letters = Letters(scribe, entering, queues.of_address)
@@ -185,6 +186,7 @@ class Core:
             self._poster,
             self._operator_rules,
             policies,
+            self._adoption,
             self._marks,
         )
         self._management = management = ManagementNode(
@@ -277,7 +279,8 @@ class Core:
 
     def apply(self, options: BrokerOptions) -> None:
         """Go by other options from now on: policies, limits. Nothing that is in a queue is refused afterwards; what has
-        to give way does so in the turns that follow. Raises ConfigurationError, with nothing changed."""
+        to give way does so in the turns that follow, in which also all but the first queues come to their policies
+        (`Adoption`). Raises ConfigurationError, with nothing changed."""
         self.policies.replace(options.address)
         self.options = options
         limits = options.limits
@@ -294,37 +297,11 @@ class Core:
         self._attaching.links_max = options.connection.links_max
         self._poster.reader.limits = options.connection
         self.transactions.limits = options.transactions
-        self._policies_changed()
-
-    def _policies_changed(self) -> None:
-        """Apply the policies that hold now to all topics and queues, and to the ids kept to find duplicates."""
-        policy_of = self.policies.policy_of
-        for topic in self.topics.by_address.values():
-            topic.policy = policy_of(topic.address)
-        changed = [queue for queue in self.queues.by_name.values() if queue.policy != policy_of(queue.address)]
-        for queue in changed:
-            grouped, queue.policy = queue.policy.message_groups, policy_of(queue.address)
-            if queue.policy.message_groups and not grouped:
-                self._learn_groups(queue)
-            queue.look_at_policy()
-            reconsider(queue)
-            self.life.wake(queue)
-        self._limits.policies_changed(changed)
-        for address in self.duplicates.addresses():
-            self.duplicates.apply_policy(address, policy_of(address))
+        self._adoption.begin()
 
     def _held_apart(self, queue: Queue) -> Iterator[Message]:
         """Return what is held of a queue by nobody who is attached."""
         return chain(self.transactions.retired_of(queue), self._termini.held_of(queue.name))
-
-    def _learn_groups(self, queue: Queue) -> None:
-        """Note the groups of what entered a queue while it had none."""
-        queue.backlog.lay_out()
-        waiting = (*queue.backlog.objects(), *queue.aside, *queue.scheduled.values())
-        held = self.life.live.values() if queue.pending or queue.acquired or queue.suspended else ()
-        for message in (*waiting, *[message for message in held if message.queue is queue]):
-            if message is not None:
-                learn_group(message)
 
     @property
     def permissions(self) -> Permissions:

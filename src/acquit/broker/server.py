@@ -414,21 +414,26 @@ class Server:
             return changes, out
 
     def reload_soon(self) -> Later[list[Value]]:
-        """The same, for who is no task: the log tells what came of it, and so does the result, encoded for peers."""
+        """The same, for who is no task: the log tells what came of it, and so does the result, encoded for peers, once
+        all queues go by it."""
         later = Later[list[Value]]()
+
+        def tell(result: list[Value] | RequestFailure, out: list[PeerSocket]) -> None:
+            later.finish(result)
+            if not self._stopping:
+                self._loop.call_soon(self._put_out, out)  # once the answer is written: who asked may be one of them
 
         def finish(done: asyncio.Task[tuple[list[Change], list[PeerSocket]]]) -> None:
             error = None if done.cancelled() else done.exception()
-            out: list[PeerSocket] = []
             if error is None and not done.cancelled():
                 changes, out = done.result()
-                later.finish([change.encode() for change in changes])
+                told: list[Value] = [change.encode() for change in changes]
+                self._core.administration.adoption.when_done(lambda: tell(told, out))
             else:
                 status = 400 if isinstance(error, ConfigurationError) else 409
-                later.finish(RequestFailure(status, str(error) if error is not None else "the broker is stopping"))
+                tell(RequestFailure(status, str(error) if error is not None else "the broker is stopping"), [])
             if not self._stopping:
                 self._turn()
-                self._loop.call_soon(self._put_out, out)  # once the answer is written: who asked may be one of them
 
         task = self._loop.create_task(self._reload())
         self._reloads.add(task)

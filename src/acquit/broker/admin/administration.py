@@ -36,6 +36,7 @@ from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
     from acquit.broker.access.permissions import Rights
+    from acquit.broker.admin.adopting import Adoption
     from acquit.broker.admin.connections import Connections
     from acquit.broker.admin.figures import Figures
     from acquit.broker.admin.survey import Surveys
@@ -85,6 +86,7 @@ class Administration:
         poster: Poster,
         rules: OperatorRules,
         policies: Policies,
+        adoption: Adoption,
         marks: Marks,
     ) -> None:
         """`end_link` detaches a link with an error, `put_out` closes a connection as one that is lost."""
@@ -114,6 +116,8 @@ class Administration:
         """The rules that operators gave."""
         self.policies = policies
         """The policies in force."""
+        self.adoption = adoption
+        """The coming of queues to the policies that have changed."""
         self._marks = marks
         self._purges, self._walks, self._examinations = InTurns(), InTurns(), InTurns()
         self.trends = Trends(queues)
@@ -121,7 +125,8 @@ class Administration:
 
     def run(self) -> bool:
         """Go on with what has been begun. True if there is more that can be done at once."""
-        more = self._purges.run()
+        more = self.adoption.run()
+        more = self._purges.run() or more
         more = self._examinations.run() or more
         more = self.surveys.run() or more
         return self._walks.run() or more
@@ -156,11 +161,11 @@ class Administration:
     # -- addresses ----------------------------------------------------------------------------------------------------
 
     def put_rule(self, match: str, settings: Mapping[str, object]) -> Later[str]:
-        """Give addresses that match other settings, or take that back; the pattern, once it is durable. Raises
-        ConfigurationError or Refused."""
+        """Give addresses that match other settings, or take that back; the pattern, once it is durable and all queues
+        go by it. Raises ConfigurationError or Refused."""
         self.rules.put(match, settings)
         put = Later[str]()
-        self._scribe.once_durable(put.finish, match)
+        self.adoption.when_done(lambda: self._scribe.once_durable(put.finish, match))
         return put
 
     def publish(self, name: str, payload: bytes, user: str | None, rights: Rights) -> Later[Posted]:

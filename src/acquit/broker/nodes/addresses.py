@@ -16,6 +16,8 @@ from acquit.protocol.extensions import MANAGEMENT_NODE
 
 ADDRESS_BYTES_MAX: Final = 1_024
 TOPIC_WORDS_MAX: Final = 64
+POLICIES_KEPT: Final = 1_000
+"""Policies that are remembered, so that they are put together and validated once for all addresses that have them."""
 
 
 def address_fault(address: str) -> str | None:
@@ -93,6 +95,7 @@ class Policies:
 
     def __init__(self, rules: tuple[AddressRule, ...]) -> None:
         """Raises ConfigurationError for rules that do not fit together."""
+        self._known: dict[AddressPolicy, AddressPolicy] = {}
         self._put_together(rules, ())
 
     def replace(self, rules: tuple[AddressRule, ...]) -> None:
@@ -104,9 +107,19 @@ class Policies:
         """Go by other rules of operators from now on. Raises as `replace`."""
         self._put_together(self.configured, rules)
 
+    @property
+    def count(self) -> int:
+        """The number of rules, each of which is looked at for an address that is asked for the first time."""
+        return len(self._rules)
+
     def rules_for(self, address: str) -> list[AddressRule]:
         """Return the rules that match an address: of each setting, the first that has it counts."""
-        return [rule for rule in self._rules if matches(rule.match, address)]
+        return [self._rules[at] for at in self._matching(address)]
+
+    def _matching(self, address: str) -> tuple[int, ...]:
+        """Return the places of the rules that match an address."""
+        words = address.split(".")
+        return tuple(at for at, pattern in enumerate(self._patterns) if match_words(pattern, words))
 
     def _put_together(self, configured: tuple[AddressRule, ...], operators: tuple[AddressRule, ...]) -> None:
         default, rules = AddressPolicy(), (*operators, *configured)
@@ -120,19 +133,29 @@ class Policies:
                 raise ConfigurationError(f"dead_letter_address or expiry_address: {fault}, found {address!r}")
         self.configured, self.operators = configured, operators
         self._rules = sorted(rules, key=lambda rule: specificity(rule.match))
+        self._patterns = [rule.match.split(".") for rule in self._rules]
+        self._merged = lru_cache(maxsize=POLICIES_KEPT)(self._merge)
         self.policy_of = lru_cache(maxsize=10_000)(self._policy_of)
         self.terminal = terminal
         """Addresses where messages end up that nobody took. What is rejected or expires there goes nowhere else."""
 
     def _policy_of(self, address: str) -> AddressPolicy:
+        return self._merged(self._matching(address), address in self.terminal)
+
+    def _merge(self, matching: tuple[int, ...], terminal: bool) -> AddressPolicy:
+        """Return the policy that these rules make. One that is equal to another is that one, also after other rules
+        have come, so that who holds it sees at a glance that nothing has changed."""
         settings: dict[str, object] = {}
-        for rule in self.rules_for(address):
-            for name, value in rule.settings.items():
+        for at in matching:
+            for name, value in self._rules[at].settings.items():
                 settings.setdefault(name, value)
-        if address in self.terminal:
+        if terminal:
             # It keeps what it got: nobody would find what is dropped from here for having been tried too often.
             settings |= {"dead_letter_address": "", "expiry_address": "", "max_delivery_attempts": 0}
-        return AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
+        policy = AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
+        if len(self._known) >= POLICIES_KEPT:
+            self._known.clear()
+        return self._known.setdefault(policy, policy)
 
 
 __all__ = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from acquit.broker.nodes import addresses
 from acquit.broker.nodes.addresses import Policies, address_fault, is_pattern, matches, specificity, topic_fault
-from acquit.broker.options import AddressRule
+from acquit.broker.options import AddressPolicy, AddressRule
 from acquit.errors import ConfigurationError
 
 
@@ -66,6 +67,33 @@ def test_each_setting_comes_from_the_most_specific_rule_that_has_it() -> None:
     policy = policies.policy_of("orders.eu")
     assert (policy.create, policy.max_delivery_attempts, policy.connection_loss) == (True, 5, "count")
     assert policies.policy_of("other").max_delivery_attempts == 1
+
+
+def test_a_policy_is_made_once_for_all_addresses_that_have_it_and_stays_while_it_says_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policies = Policies((AddressRule("orders.#", {"max_releases": 5}),))
+    made: list[dict[str, object]] = []
+
+    def make(**settings: object) -> AddressPolicy:
+        made.append(settings)
+        return AddressPolicy(**settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(addresses, "AddressPolicy", make)
+    before = {id(policies.policy_of(f"orders.{at}")) for at in range(50)}
+    assert len(made) == len(before) == 1
+    policies.override((AddressRule("other", {"max_releases": 5}),))
+    assert {id(policies.policy_of(f"orders.{at}")) for at in range(50)} == before
+    assert len(made) == 3, "two that each set of rules begins with, to know its defaults, included"
+
+
+def test_policies_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "POLICIES_KEPT", 3)
+    policies = Policies(())
+    for releases in range(10):
+        policies.override((AddressRule("q", {"max_releases": releases}),))
+        assert policies.policy_of("q").max_releases == releases
+    assert len(policies._known) <= 3
 
 
 def test_where_dead_letters_go_they_end() -> None:

@@ -1,0 +1,115 @@
+"""Going by other policies: those of the rules that hold now, once these have changed.
+
+What is made from now on has them at once. Topics and queues that are there are looked at a few in each turn, so that
+ten thousand of them hold up nobody; each changes whole, in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from acquit.broker.dispatching.succession import reconsider
+from acquit.broker.memory import learn_group
+from acquit.broker.nodes.node import Queue
+
+if TYPE_CHECKING:
+    from acquit.broker.intake.duplicates import Duplicates
+    from acquit.broker.intake.limits import Limits
+    from acquit.broker.life import Life
+    from acquit.broker.nodes.addresses import Policies
+    from acquit.broker.nodes.queues import Queues
+    from acquit.broker.nodes.topics import Topic, Topics
+
+LOOKED_AT: Final = 100
+"""Topics, queues and addresses of remembered ids that one turn looks at: a millisecond's work, or two."""
+RULES: Final = 16
+"""Rules beyond which it looks at fewer, as each rule is compared with each address."""
+
+
+class Adoption:
+    """Brings topics and queues to the policies that there are."""
+
+    def __init__(
+        self, life: Life, queues: Queues, topics: Topics, policies: Policies, duplicates: Duplicates, limits: Limits
+    ) -> None:
+        self._life = life
+        self._queues = queues
+        self._topics = topics
+        self._policies = policies
+        self._duplicates = duplicates
+        self._limits = limits
+        self._steps: Iterator[None] | None = None
+        self._changed: dict[Queue, None] = {}
+        self._waiting: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Look at all topics and queues: the first of them now, the others in the turns that follow."""
+        self._steps = self._go()
+        self.run()
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Call it once everything goes by the policies that there are, perhaps at once."""
+        if self._steps is None:
+            call()
+        else:
+            self._waiting.append(call)
+
+    def run(self) -> bool:
+        """Go on. True if there is more to do."""
+        if self._steps is None:
+            return False
+        if next(self._steps, self) is not self:
+            return True
+        self._steps = None
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+        return False
+
+    def _go(self) -> Iterator[None]:
+        """Look at everything, some at a time. Who breaks off begins anew."""
+        policy_of = self._policies.policy_of
+        looked_max = max(1, LOOKED_AT * RULES // max(RULES, self._policies.count))
+        topics, queues = list(self._topics.by_address.values()), list(self._queues.by_name.values())
+        addresses = self._duplicates.addresses()
+        everything: Iterator[Topic | Queue | str] = chain(topics, queues, addresses)
+        left = looked_max
+        for one in everything:
+            if not left:
+                yield
+                left = looked_max
+            left -= 1
+            if isinstance(one, str):
+                self._duplicates.apply_policy(one, policy_of(one))
+            elif isinstance(one, Queue):
+                self._look_at(one)
+            else:
+                one.policy = policy_of(one.address)
+        changed, self._changed = self._changed, {}
+        self._limits.policies_changed(queue for queue in changed if not queue.removing)
+
+    def _look_at(self, queue: Queue) -> None:
+        before, policy = queue.policy, self._policies.policy_of(queue.address)
+        if queue.removing or policy is before or policy == before:
+            return
+        queue.policy = policy
+        if policy.message_groups and not before.message_groups:
+            self._learn_groups(queue)
+        queue.look_at_policy()
+        reconsider(queue)
+        self._life.wake(queue)
+        self._changed[queue] = None
+
+    def _learn_groups(self, queue: Queue) -> None:
+        """Note the groups of what entered a queue while it had none."""
+        queue.backlog.lay_out()
+        waiting = (*queue.backlog.objects(), *queue.aside, *queue.scheduled.values())
+        held = self._life.live.values() if queue.pending or queue.acquired or queue.suspended else ()
+        for message in (*waiting, *[message for message in held if message.queue is queue]):
+            if message is not None:
+                learn_group(message)
+
+
+__all__ = ["LOOKED_AT", "RULES", "Adoption"]
