@@ -259,7 +259,7 @@ class FakeSelector:
         self.matches = matches
 
 
-def test_a_turn_moves_no_more_than_some_milliseconds_take() -> None:
+def test_a_turn_moves_no_more_than_a_millisecond_or_two_take() -> None:
     world, _ = posted("a", *[durable(number) for number in range(3 * ACTED_ON + 1)])
     later = world.core.administration.move("a", "b", None, messages_max=None, selector=None)
     moved = []
@@ -268,6 +268,7 @@ def test_a_turn_moves_no_more_than_some_milliseconds_take() -> None:
         world.core.administration.run()
         assert len(moved) < 10
     assert moved == [ACTED_ON, 2 * ACTED_ON, 3 * ACTED_ON, 3 * ACTED_ON + 1]
+    assert ACTED_ON <= 10, "each takes about 0.14 ms, and everybody else waits as long as the turn takes"
     world.settle()
     assert result(later) == 3 * ACTED_ON + 1
 
