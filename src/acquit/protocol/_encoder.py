@@ -252,6 +252,23 @@ def _writer_of_base(kind: type) -> Writer:
     raise EncodeError(f"a Python {kind.__name__} has no AMQP type")
 
 
+class EncodedList(list[object]):
+    """A list whose items are encoded as they are added (`add`), a few at a time, and not when the list is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._octets = bytearray()
+
+    def add(self, items: list[object]) -> None:
+        """Add items at the end. Raises EncodeError for what has no encoding."""
+        self._octets += items_bytes(items, _inside(DEPTH_MAX))
+        self += items
+
+    def write(self, buffer: bytearray, depth_left: int) -> None:
+        """Append the encoded list."""
+        buffer += compound_bytes(0, len(self), self._octets) if self else b"\x45"
+
+
 WRITERS: Final[dict[type, Writer]] = {
     type(None): _flat(lambda value: NULL),
     bool: _flat(boolean_bytes),
@@ -277,13 +294,14 @@ WRITERS: Final[dict[type, Writer]] = {
     str: _flat(string_bytes),
     Symbol: _flat(symbol_bytes),
     list: write_list,
+    EncodedList: lambda buffer, value, depth_left: value.write(buffer, depth_left),
     tuple: write_list,
     dict: write_map,
     Array: write_array,
     Described: write_described,
 }
 
-_FLAT_TYPES: Final = frozenset(WRITERS) - {list, tuple, dict, Array, Described}
+_FLAT_TYPES: Final = frozenset(WRITERS) - {list, EncodedList, tuple, dict, Array, Described}
 
 
 # -- array items: the constructor is written once, so these are the bytes without it -----------------------------------

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from acquit.protocol._decoder import DEPTH_MAX, SKIP_WIDTHS, decode, skip
-from acquit.protocol._encoder import encode, encode_into
+from acquit.protocol._encoder import EncodedList, encode, encode_into
 from acquit.protocol.types import (
     Array,
     Byte,
@@ -38,6 +38,7 @@ __all__ = [
     "Decimal64",
     "Decimal128",
     "Described",
+    "EncodedList",
     "Float",
     "Int",
     "Short",

@@ -21,6 +21,7 @@ from acquit.protocol.codec import (
     Decimal64,
     Decimal128,
     Described,
+    EncodedList,
     Float,
     Int,
     Short,
@@ -487,3 +488,17 @@ def test_heads_are_those_of_their_type() -> None:
     for head, other in ((_decoder.list_head, "c10100"), (_decoder.map_head, "45")):
         with pytest.raises(DecodeError, match="must come"):
             head(octets(other), 0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 300])
+def test_a_list_that_is_encoded_as_it_grows_is_the_same_bytes(count: int) -> None:
+    items: list[object] = [[number, "text", None, [number]] for number in range(count)]
+    growing = EncodedList()
+    for at in range(0, count, 7):
+        growing.add(items[at : at + 7])
+    assert growing == items
+    assert encode(growing) == encode(items)
+    assert encode({"results": growing}) == encode({"results": items})
+    with pytest.raises(EncodeError):
+        growing.add([object()])
+    assert growing == items and encode(growing) == encode(items)

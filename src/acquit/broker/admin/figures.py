@@ -168,21 +168,37 @@ class Figures:
             "refused": [[what, condition, count] for (what, condition), count in sorted(self._denials.counts.items())],
         }
 
-    def queues(self, after: str, limit: int, *, of: Callable[[str], bool]) -> list[QueueSnapshot]:
-        """Return so many queues and topics, in the order of their names, of names above `after` and of addresses that
-        `of` is true for. Where a queue and a topic have one name, the last may be one too many."""
+    def all_queues(self, *, of: Callable[[str], bool]) -> Iterator[QueueSnapshot | None]:
+        """Go through the queues by name, and then the topics, of addresses that `of` is true for; None for each other.
+        What goes meanwhile is left out."""
+        queues, topics = self._queues.by_name, self._topics.by_address
+        for name in sorted(queues):
+            queue = queues.get(name)
+            seen = queue is not None and of(queue.address)
+            yield queue_snapshot(queue, self._life.scribe.time_us) if queue is not None and seen else None
+        for name in sorted(topics):
+            topic = topics.get(name)
+            yield topic_snapshot(topic) if topic is not None and of(topic.address) else None
+
+    def queues(self, after: str, limit: int, *, of: Callable[[str], bool]) -> Iterator[QueueSnapshot | None]:
+        """Go through so many queues and topics, in the order of their names, of names above `after` and of addresses
+        that `of` is true for; None for each other. Where a queue and a topic have one name, the last may be one too
+        many."""
         queues, topics = self._queues.by_name, self._topics.by_address
         names = [name for name in {*queues, *topics} if name > after]
         heapify(names)
-        found: list[QueueSnapshot] = []
-        while names and len(found) < limit:
+        count = 0
+        while names and count < limit:
             name = heappop(names)
             queue, topic = queues.get(name), topics.get(name)
             if queue is not None and of(queue.address):
-                found.append(queue_snapshot(queue, self._life.scribe.time_us))
+                count += 1
+                yield queue_snapshot(queue, self._life.scribe.time_us)
             if topic is not None and of(topic.address):
-                found.append(topic_snapshot(topic))
-        return found
+                count += 1
+                yield topic_snapshot(topic)
+            else:
+                yield None
 
     def connections(self, after: int, limit: int, *, of: Callable[[str | None], bool]) -> list[ConnectionSnapshot]:
         """Return so many connections with a number above `after`, of users that `of` is true for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from acquit.broker.admin.later import Later, RequestFailure
@@ -10,8 +10,9 @@ from acquit.broker.admin.redriving import Redriven
 from acquit.broker.admin.requests import Deleted, ManagementRequest, is_number
 from acquit.broker.admin.survey_operations import is_ordered, list_queues
 from acquit.broker.admin.trends import STEP_MS, TrendPoint
-from acquit.broker.inspect import QUEUE_COLUMNS, QueueSnapshot
+from acquit.broker.inspect import QUEUE_COLUMNS
 from acquit.broker.nodes.pausing import PAUSES
+from acquit.protocol.codec import EncodedList
 from acquit.protocol.types import Value
 
 MOVED_BY_SEQUENCE_MAX: Final = 10_000
@@ -22,19 +23,20 @@ _CHOOSING: Final[Mapping[str, type]] = {"selector": str, "sequences": list, "max
 
 def query_queues(request: ManagementRequest) -> Value | Later[Value]:
     """Return a table of the queues and topics that the user may see: all of them, or with *after* or *limit* a page,
-    by name, or with *sort* and its like a page in that order."""
+    by name, or with *sort* and its like a page in that order. Where a queue and a topic have one name, both are in one
+    page: it may have one row more."""
     if is_ordered(request.body):
         return list_queues(request)
     page = request.page(QUEUE_COLUMNS, "")
     paged = isinstance(request.body, Mapping) and not request.body.keys().isdisjoint(("after", "limit"))
-    if paged:
-        found: Sequence[QueueSnapshot] = request.queues(page.after, page.limit)
-        more: dict[Value, Value] = {}
-    else:
-        broker = request.snapshot()
-        found, more = broker.queues, {"warnings": list[Value](broker.warnings)}
-    rows: list[Value] = [[getattr(queue, column) for column in page.columns] for queue in found]
-    return {**page.table(rows), **more}
+    figures, may_see = request.broker.figures, request.may_see
+    found = figures.queues(page.after, page.limit, of=may_see) if paged else figures.all_queues(of=may_see)
+    rows = (None if queue is None else [getattr(queue, column) for column in page.columns] for queue in found)
+
+    def told(rows: EncodedList) -> Value:
+        return page.table(rows) if paged else {**page.table(rows), "warnings": list[Value](figures.warnings)}
+
+    return request.broker.surveys.table(rows).then(told)
 
 
 def read_queue(request: ManagementRequest) -> Value:

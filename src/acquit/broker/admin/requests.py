@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, TypeGuard, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeGuard, TypeVar
 
 from acquit.broker.admin.later import RequestFailure
-from acquit.broker.inspect import BrokerSnapshot, QueueSnapshot, TerminusSnapshot
+from acquit.broker.inspect import QueueSnapshot, TerminusSnapshot
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class TablePage(Generic[K]):
     after: K
     limit: int
 
-    def table(self, rows: list[Value]) -> dict[Value, Value]:
+    def table(self, rows: list[Any]) -> dict[Value, Value]:
         """Return the body of an answer that has these rows."""
         return {"attributeNames": list[Value](self.columns), "results": rows}
 
@@ -57,18 +57,6 @@ class ManagementRequest:
     body: object
     peer: str = ""
     """Address that the request came from, ``host:port``."""
-
-    def snapshot(self) -> BrokerSnapshot:
-        """Return a snapshot of the broker, with the queues that the user may see."""
-        whole = self.broker.figures.nodes()
-        if self.rights.unlimited:
-            return whole
-        return replace(whole, queues=tuple(queue for queue in whole.queues if self.may_see(queue.address)))
-
-    def queues(self, after: str, limit: int) -> list[QueueSnapshot]:
-        """Return snapshots of so many queues and topics that the user may see, by name, of names above `after`. Where a
-        queue and a topic have one name, both are in one page: it may have one row more."""
-        return self.broker.figures.queues(after, limit, of=self.may_see)
 
     def find(self, name: str) -> QueueSnapshot | None:
         """Return a snapshot of one queue or topic; None if there is none that the user may see."""

@@ -1,9 +1,10 @@
 """Surveys: looks at all queues and topics, a few in each turn, so that ten thousand of them hold up nobody.
 
-Two are made so. `list_queues` is a page of the queues in some order: what it has of each is a key, and a row only of
-those on the page. `measure` is what a monitoring system wants: figures of the queues with most in them, and the sums of
-the others, which are never more than a sum; counters of the others that never go back are made in `others`. The numbers
-of one queue belong together; those of two queues may be some milliseconds apart.
+Three are made so. `list_queues` is a page of the queues in some order: what it has of each is a key, and a row only of
+those on the page. `table` is rows as somebody finds them. `measure` is what a monitoring system wants: figures of the
+queues with most in them, and the sums of the others, which are never more than a sum; counters of the others that never
+go back are made in `others`. The numbers of one queue belong together; those of two queues may be some milliseconds
+apart.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from acquit.broker.snapshots import (
     topic_snapshot,
 )
 from acquit.broker.tally import TALLY_FIGURES
+from acquit.protocol.codec import EncodedList
 from acquit.protocol.types import Value
 
 if TYPE_CHECKING:
@@ -170,6 +172,13 @@ class Surveys:
         self._turns.begin(_Survey(self._measure(rows_max, may_see, look, result)))
         return result
 
+    def table(self, found: Iterator[list[Value] | None]) -> Later[EncodedList]:
+        """Return the rows that are found, encoded, `ROWS_AT_ONCE` in each turn. A look that finds nothing is None, and
+        counts. Raises RequestFailure where too many wait."""
+        result = Later[EncodedList]()
+        self._turns.begin(_Survey(self._table(found, result)))
+        return result
+
     def row(self, found: QueueSnapshot) -> dict[Value, Value]:
         """Return the row of one queue or topic, of which there is a snapshot."""
         node = self._topics.by_address if "topic" in found.kind else self._queues.by_name
@@ -196,6 +205,14 @@ class Surveys:
         columns: dict[Value, Value] = {column: getattr(found, column) for column in QUEUE_COLUMNS}
         named = list[Value](trouble_names(troubles))
         return {**columns, "dead_letters": self._is_final(found.address), "troubles": named}
+
+    def _table(self, found: Iterator[list[Value] | None], result: Later[EncodedList]) -> Iterator[None]:
+        rows = EncodedList()
+        while len(some := list(islice(found, ROWS_AT_ONCE))) == ROWS_AT_ONCE:
+            rows.add([row for row in some if row is not None])
+            yield
+        rows.add([row for row in some if row is not None])
+        result.finish(rows)
 
     # -- a page -------------------------------------------------------------------------------------------------------
 

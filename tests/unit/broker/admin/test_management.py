@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
@@ -18,7 +18,9 @@ from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
 from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
+from acquit.protocol.codec import EncodedList
 from acquit.protocol.message import Message
+from acquit.protocol.types import Value
 
 T = TypeVar("T")
 
@@ -48,6 +50,16 @@ class FakeBroker:
             QueueSnapshot(name="DLQ", address="DLQ"),
         )
         return BrokerSnapshot(broker_id="b", last_sequence=9, accepting=True, queues=queues)
+
+    def all_queues(self, *, of: Callable[[str], bool]) -> Iterator[QueueSnapshot | None]:
+        return (queue if of(queue.address) else None for queue in self.nodes().queues)
+
+    warnings = ()
+
+    def table(self, found: Iterator[list[Value] | None]) -> Later[EncodedList]:
+        rows = EncodedList()
+        rows.add([row for row in found if row is not None])
+        return ready(rows)
 
     def node(self, name: str) -> QueueSnapshot | None:
         return self.nodes().queue(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from acquit.broker.access.permissions import EVERYTHING
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.operations import operation, perform
 from acquit.broker.admin.requests import ManagementRequest
-from acquit.broker.admin.survey import LISTED_COLUMNS, LOOKED_AT, MEASURED, TOTALS, QueueOrder, Surveys
+from acquit.broker.admin.survey import LISTED_COLUMNS, LOOKED_AT, MEASURED, ROWS_AT_ONCE, TOTALS, QueueOrder, Surveys
 from acquit.broker.admin.survey_operations import ORDERS
 from acquit.broker.admin.troubles import OLD_MS, TROUBLES
 from acquit.broker.inspect import QUEUE_COLUMNS
@@ -19,6 +20,7 @@ from acquit.broker.nodes.node import Queue
 from acquit.broker.snapshots import QUEUE_FIGURES
 from acquit.broker.tally import NO_TALLY
 from acquit.ledger.events import EventKind
+from acquit.protocol.codec import EncodedList, encode
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable, live_of
 from tests.unit.broker.admin.test_connection_operations import ask, refused, rights, rows
@@ -316,3 +318,60 @@ def test_a_row_of_what_has_just_gone_says_no_trouble(world: World) -> None:
     gone = world.core.snapshot().queues[0].__class__(name="gone", address="gone")
     assert surveys.row(gone)["troubles"] == []
     assert QueueOrder().sort == "name"
+
+
+@pytest.mark.parametrize("page", [{}, {"limit": 1_000}])
+def test_a_table_of_all_queues_is_made_a_few_rows_in_a_turn(
+    world: World, page: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    encoded = EncodedList.add
+
+    def add(self: EncodedList, items: list[Any]) -> None:
+        made.extend(item[0] for item in items)
+        encoded(self, items)
+
+    monkeypatch.setattr(EncodedList, "add", add)
+    answers: list[Any] = []
+    ask_later(world, {"attributeNames": ["name", "address", "depth"], **page}).when_finished(answers.append)
+    before = 0
+    while not answers:
+        assert len(made) - before <= ROWS_AT_ONCE
+        before = len(made)
+        world.core.administration.run()
+    nodes = world.core.snapshot().queues
+    assert before > ROWS_AT_ONCE and len(made) == len(nodes)
+    (answer,) = answers
+    found = sorted(nodes, key=lambda node: node.name) if page else nodes
+    assert answer["results"] == [[node.name, node.address, node.depth] for node in found]
+    assert encode(answer["results"]) == encode(list(answer["results"]))
+    assert ("warnings" in answer) is not bool(page)
+
+
+def test_a_table_has_a_bounded_number_of_queues_looked_at_in_a_turn_that_nobody_may_see(world: World) -> None:
+    looked: list[str] = []
+
+    def of(address: str) -> bool:
+        looked.append(address)
+        return False
+
+    figures = world.core.administration.figures
+    for found in (figures.all_queues(of=of), figures.queues("", 5, of=of)):
+        looked.clear()
+        answers: list[Any] = []
+        tables: Iterator[list[Any] | None] = (None if one is None else [one.name] for one in found)
+        world.core.administration.surveys.table(tables).when_finished(answers.append)
+        while not answers:
+            before = len(looked)
+            world.core.administration.run()
+            assert len(looked) - before <= ROWS_AT_ONCE
+        assert answers == [[]] and len(looked) == len(world.core.snapshot().queues)
+
+
+def test_what_goes_while_a_table_is_made_is_left_out(world: World) -> None:
+    answers: list[Any] = []
+    names = [node.name for node in world.core.snapshot().queues if node.kind == "queue"]
+    ask_later(world, {"attributeNames": ["name"]}).when_finished(answers.append)
+    world.core.removal.remove(world.core.queues.by_name[names[-1]], 0)
+    world.settle()
+    assert [names[-1]] not in answers[0]["results"] and [names[0]] in answers[0]["results"]
