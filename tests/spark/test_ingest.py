@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,8 @@ from acquit.protocol.message import Message
 from acquit.spark.audit.reconciled import Finding
 from acquit.spark.columns import BY_NAME
 from acquit.spark.ingest import IngestOptions, IngestProgress, IngestSummary, TableFormat, ingest
+from acquit.spark.spool import FolderStore
+from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
 from tests.support.guarded import ADA, CA, guarded_broker, split
 
 if TYPE_CHECKING:
@@ -39,6 +42,13 @@ def delta_bodies(table: Path) -> list[str]:
     for uri in DeltaTable(table).file_uris():
         found += [body.decode() for body in pq.read_table(uri.removeprefix("file://"))["body"].to_pylist()]
     return sorted(found)
+
+
+def forget_newest_commit(checkpoint: Path) -> None:
+    commits = checkpoint / "commits"
+    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / str(newest)).unlink()
+    (commits / f".{newest}.crc").unlink(missing_ok=True)
 
 
 class Pipeline:
@@ -65,10 +75,7 @@ def test_into_delta(spark: SparkSession, broker: acquit.Broker, address: str, tm
     assert [field.name for field in DeltaTable(table).schema().fields] == list(BY_NAME)
 
     # The driver dies after the table has the batch and before Spark's commit log says so.
-    commits = table / "_acquit" / "checkpoint" / "commits"
-    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
-    (commits / str(newest)).unlink()
-    (commits / f".{newest}.crc").unlink(missing_ok=True)
+    forget_newest_commit(table / "_acquit" / "checkpoint")
     post(broker.url, address, 50)
     assert pipeline.run().rows == 1
     assert delta_bodies(table) == sorted(f"m{number}" for number in range(51))
@@ -101,6 +108,27 @@ def test_into_parquet(spark: SparkSession, broker: acquit.Broker, address: str, 
     assert summary.rows == 2
     rows = spark.read.parquet(str(tmp_path / "table")).orderBy("created_at").collect()
     assert [(bytes(row.body), row.created_at.microsecond) for row in rows] == [(b"m1", 1_000), (b"m2", 2_000)]
+
+    # The driver dies after the table has the batch and before Spark's commit log says so.
+    work = tmp_path / "table" / "_acquit"
+    forget_newest_commit(work / "checkpoint")
+    post(broker.url, address, 3)
+    assert pipeline.run().rows == 1
+    assert spark.read.parquet(str(tmp_path / "table")).count() == 3
+
+    # Its batches would be counted from 0 again, which the table has; what the spool holds would be passed over.
+    shutil.rmtree(work / "checkpoint")
+    repair(FolderStore(work / "spool"), RepairOptions(take_over=TakeOver.REPLAY))
+    post(broker.url, address, 4)
+    with pytest.raises(ConfigurationError, match="has batches up to 1, .* is new: .*; or name another table"):
+        pipeline.run()
+    assert broker.inspect().queue(address).depth == 1
+    other = Pipeline(
+        spark, broker.url, address, tmp_path / "new", format=TableFormat.PARQUET, spool=str(work / "spool")
+    )
+    assert other.run().rows == 2
+    rows = spark.read.parquet(str(tmp_path / "new")).collect()
+    assert sorted(bytes(row.body) for row in rows) == [b"m3", b"m4"], "the last epoch again, and what came since"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

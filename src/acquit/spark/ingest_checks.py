@@ -24,7 +24,7 @@ from acquit.spark.link import check_poison
 from acquit.spark.session import reason_of
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.table_source import POSTED_DAY
-from acquit.spark.tables import TableKind, open_delta, refuse_misread, table_files, table_kind
+from acquit.spark.tables import TableKind, newest_batch, open_delta, refuse_misread, table_files, table_kind
 
 _KINDS: Final = {TableFormat.DELTA: TableKind.DELTA, TableFormat.PARQUET: TableKind.STREAM}
 _FOUND: Final = {
@@ -66,6 +66,7 @@ def check_table(options: IngestOptions) -> IngestOptions:
         names += [POSTED_DAY] if POSTED_DAY in options.partition_by else []
         check_delta(opened, table, names, options.partition_by)
         return options
+    _check_batches(options)
     newest = max(table_files(table).files, key=lambda file: file.path.stat().st_mtime_ns, default=None)
     return options if newest is None else with_columns_of(options, _columns_of_file(newest.path, options))
 
@@ -85,6 +86,23 @@ def _check_not_lost(options: IngestOptions) -> None:
         raise ConfigurationError(
             f"table {options.table}: it is not there, and the query whose checkpoint is {checkpoint} has put batches "
             f"into it. Name the table that it was; or, for a new one, remove {options.work_folder} and its spool too"
+        )
+
+
+def _check_batches(options: IngestOptions) -> None:
+    """Raise ConfigurationError where a Parquet table has batches that the checkpoint never began. A new checkpoint
+    counts from 0 again, and Spark's file sink passes over each batch up to the newest in the table's list without a
+    word: it is done with then, and what the spool had for it is in no table. A batch that was killed when the table had
+    it and the checkpoint did not yet say so is none of these: Spark writes down that it begins before it does."""
+    checkpoint = options.work_folder / "checkpoint"
+    begun = max((int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()), default=-1)
+    newest = newest_batch(options.table)
+    if newest is not None and newest > begun:
+        raise ConfigurationError(
+            f"table {options.table} has batches up to {newest}, and the checkpoint {checkpoint} "
+            f"{'is new' if begun < 0 else f'has begun those up to {begun}'}: it is the table of another query, or the "
+            "checkpoint is not the newest, and Spark would leave out as many batches of this one. Go on with the "
+            "checkpoint and the spool that wrote it; or name another table, as a Parquet table has one query for life"
         )
 
 

@@ -189,10 +189,21 @@ def _delta_files(table: Path) -> Iterator[TableFile]:
         yield TableFile(path, path.stat().st_size if path.exists() else 0)
 
 
-def _stream_files(table: Path) -> Iterator[TableFile]:
-    log = table / STREAM_LOG
+def newest_batch(table: Path) -> int | None:
+    """Return the number of the newest batch in the list of a table that a Spark stream wrote; None where it has none.
+    Spark's file sink leaves out every batch up to that one, of whichever query it is. Raises OSError."""
+    batches, repeats = _lists(table / STREAM_LOG)
+    return max((*batches, *repeats), default=None)
+
+
+def _lists(log: Path) -> tuple[dict[int, Path], dict[int, Path]]:
+    """Return the lists of single batches, and those that repeat all before theirs, by their batch."""
     batches = {int(path.name): path for path in log.iterdir() if path.name.isdecimal()}
-    repeats = {int(path.stem): path for path in log.glob("*.compact") if path.stem.isdecimal()}
+    return batches, {int(path.stem): path for path in log.glob("*.compact") if path.stem.isdecimal()}
+
+
+def _stream_files(table: Path) -> Iterator[TableFile]:
+    batches, repeats = _lists(table / STREAM_LOG)
     newest = max(repeats, default=-1)
     names = [repeats[newest]] if repeats else []
     names += [batches[batch] for batch in sorted(batches) if batch > newest]

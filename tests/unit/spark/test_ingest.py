@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
@@ -21,6 +20,7 @@ from acquit.spark.columns import FIELDS
 from acquit.spark.delta import DeltaAppender
 from acquit.spark.ingest import IngestOptions, IngestProgress, TableFormat
 from acquit.spark.ingest_checks import check_table
+from tests.support.stream_table import begun, listed
 
 
 class Query:
@@ -208,11 +208,8 @@ def test_a_table_of_an_older_version_goes_on_with_its_columns(
     assert delta.columns == () and list(check_table(delta).columns) == names
     assert check_table(check_table(delta)) == check_table(delta)
     if not partition_by:
-        (tmp_path / "parquet" / "_spark_metadata").mkdir(parents=True)
-        file = tmp_path / "parquet" / "part-0.parquet"
-        pq.write_table(schema.empty_table(), file)
-        listed = f'{{"path":"{file.as_uri()}","size":1,"action":"add"}}'
-        (tmp_path / "parquet" / "_spark_metadata" / "0").write_text(f"v1\n{listed}")
+        listed(tmp_path / "parquet", "0", schema=schema)
+        begun(tmp_path / "parquet" / "_acquit" / "checkpoint", 0)
         parquet = IngestOptions(table=tmp_path / "parquet", format=TableFormat.PARQUET, **given)  # type: ignore[arg-type]
         assert list(check_table(parquet).columns) == names
 
