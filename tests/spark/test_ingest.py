@@ -245,6 +245,22 @@ def test_a_table_with_other_columns_is_refused(
         other.run()
 
 
+def test_a_parquet_table_of_another_schema_of_bodies_is_refused(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    post(broker.url, address, 1)
+    given = {"format": TableFormat.PARQUET, "columns": ("sequence", "json", "corrupt")}
+    first = {"bodyAs": "json", "bodySchema": "id BIGINT NOT NULL"}
+    pipeline = Pipeline(spark, broker.url, address, tmp_path / "t", source=first, **given)
+    pipeline.run()
+    post(broker.url, address, 2)
+    other = Pipeline(spark, broker.url, address, tmp_path / "t", source={**first, "bodySchema": "id STRING"}, **given)
+    with pytest.raises(ConfigurationError, match="json is struct<id:bigint>, this pipeline writes struct<id:string>"):
+        other.run()
+    assert broker.inspect().queue(address).depth == 1
+    assert pipeline.run().rows == 1
+
+
 def test_what_can_be_known_beforehand(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="columns: price given; the source has message_id"):
         IngestOptions(url="amqp://host", address="a", table=tmp_path, columns=("price",))

@@ -38,7 +38,7 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.merging import Partition, alike, delta_files, merge, sync_log, tier_bins
-from acquit.spark.tables import first_line
+from acquit.spark.tables import first_line, refuse_other_columns
 
 logger = logging.getLogger("acquit.spark")
 
@@ -46,8 +46,6 @@ _MERGE_EVERY: Final = 8
 """Batches between two looks at what could be merged: a look reads the table's list of files."""
 _TRIES: Final = 20
 """Attempts at a commit while others change the table. Each takes milliseconds."""
-_LISTED: Final = 6
-"""Columns of either side in an error."""
 _CONSTRAINT: Final = "delta.constraints."
 _MAPPING: Final = "delta.columnMapping.mode"
 _OF_FIELDS: Final = ("delta.generationExpression", "delta.invariants")
@@ -173,20 +171,9 @@ class DeltaAppender:
 def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partition_by: Sequence[str]) -> None:
     """Raise ConfigurationError unless the table has these columns, in this order, and these partitions, and asks
     nothing of its writers that this one does not do."""
-    partitions = opened.metadata().partition_columns
-    if partitions != list(partition_by):
-        raise ConfigurationError(
-            f"table {table} is partitioned by {', '.join(partitions) or 'nothing'}; this pipeline writes partitions by "
-            f"{', '.join(partition_by) or 'nothing'} (partition_by, --partition-by)"
-        )
     found = [field.name for field in opened.schema().fields]
-    if found != list(columns):
-        only = ((f"only {side} has {', '.join(rest)}", rest) for side, rest in _differing(found, columns))
-        differing = "; ".join(text for text, rest in only if rest) or "their order differs"
-        raise ConfigurationError(
-            f"table {table} has the columns {_listed(found)}; this pipeline writes {_listed(columns)}: "
-            f"{differing}. Name another table, or choose the columns (json and text come with the option bodyAs)"
-        )
+    partitions = opened.metadata().partition_columns
+    refuse_other_columns(table, found, columns, partitions, partition_by)
     asked = next(_asked(opened), None)
     if asked is not None:
         raise ConfigurationError(f"table {table} has {asked}, which this pipeline does not see to: name another table")
@@ -201,19 +188,6 @@ def _asked(opened: DeltaTable) -> Iterator[str]:
         if not field.nullable:
             yield f"a column {field.name} that must not be null"
         yield from (f"a column {field.name} with {name}" for name in _OF_FIELDS if name in field.metadata)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the names as text; of many only the first, as an error also says which differ."""
-    more = len(names) - _LISTED
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_LISTED])} and {more} more"
-
-
-def _differing(found: Sequence[str], columns: Sequence[str]) -> tuple[tuple[str, list[str]], ...]:
-    return (
-        ("the table", [name for name in found if name not in columns]),
-        ("the pipeline", [name for name in columns if name not in found]),
-    )
 
 
 def _add_action(file: WrittenFile) -> AddAction:

@@ -35,7 +35,7 @@ from acquit.errors import PipelineFailed
 from acquit.spark.beforehand import STARTING, WAITING
 from acquit.spark.columns import schema_ddl
 from acquit.spark.delta import DeltaAppender, WrittenFile
-from acquit.spark.ingest_checks import check_body_schema, check_queues, check_table
+from acquit.spark.ingest_checks import check_body_schema, check_queues, check_table, check_types
 from acquit.spark.ingest_options import IngestOptions, TableFormat
 from acquit.spark.metrics import metrics_of
 from acquit.spark.options import FORMAT_NAME
@@ -196,6 +196,7 @@ class _IngestRun:
         frame = session.readStream.format(FORMAT_NAME).options(**options.source_options()).load()
         chosen = list(options.columns or frame.columns)
         frame = frame.selectExpr(*chosen, *((_POSTED_DAY_SQL,) if POSTED_DAY in options.partition_by else ()))
+        check_types(options, frame.schema)
         writer = self._writer(frame)
         if options.partition_by:
             writer = writer.partitionBy(*options.partition_by)

@@ -3,6 +3,7 @@ before Spark has started, the schema of bodies by Spark."""
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,16 @@ from acquit.spark.link import check_poison
 from acquit.spark.session import reason_of
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.table_source import POSTED_DAY
-from acquit.spark.tables import TableKind, newest_batch, open_delta, refuse_misread, table_files, table_kind
+from acquit.spark.tables import (
+    STREAM_LOG,
+    TableKind,
+    newest_batch,
+    open_delta,
+    refuse_misread,
+    refuse_other_columns,
+    table_files,
+    table_kind,
+)
 
 _KINDS: Final = {TableFormat.DELTA: TableKind.DELTA, TableFormat.PARQUET: TableKind.STREAM}
 _FOUND: Final = {
@@ -32,6 +42,9 @@ _FOUND: Final = {
     TableKind.STREAM: "the Parquet files of a Spark stream",
     TableKind.PLAIN: "Parquet files of something else",
 }
+
+_SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
+"""Key in a Parquet file under which Spark keeps its own schema of it, as JSON."""
 
 
 def check_table(options: IngestOptions) -> IngestOptions:
@@ -62,21 +75,62 @@ def check_table(options: IngestOptions) -> IngestOptions:
             return options
         opened = open_delta(table)
         options = with_columns_of(options, [field.name for field in opened.schema().fields])
-        names = [*(options.columns or columns_of(SourceOptions.parse(options.source_options())))]
-        names += [POSTED_DAY] if POSTED_DAY in options.partition_by else []
-        check_delta(opened, table, names, options.partition_by)
+        check_delta(opened, table, _columns_written(options), options.partition_by)
         return options
     _check_batches(options)
+    newest = _newest_file(table)
+    if newest is None:
+        return options
+    partitions = _partitions_of(table, newest)
+    found = [*_schema_of(table, newest).names, *partitions]
+    options = with_columns_of(options, found)
+    refuse_other_columns(table, found, _columns_written(options), partitions, options.partition_by, in_order=False)
+    return options
+
+
+def check_types(options: IngestOptions, columns: StructType) -> None:
+    """Raise ConfigurationError where a Parquet table, whose columns have these names, has them of other types than
+    `columns`: Spark reads all its files by the schema of one of them."""
+    newest = _newest_file(options.table) if (options.table / STREAM_LOG).is_dir() else None
+    text = None if newest is None else (_schema_of(options.table, newest).metadata or {}).get(_SPARK_SCHEMA)
+    if text is None:
+        return
+    found = StructType.fromJson(json.loads(text))
+    for field in found:
+        # As text these do not say what may be null, which is no matter to readers.
+        have, want = field.dataType.simpleString(), columns[field.name].dataType.simpleString()
+        if have != want:
+            raise ConfigurationError(
+                f"table {options.table}: its column {field.name} is {have}, this pipeline writes {want}. Name another "
+                "table, or give the bodySchema that it was made with"
+            )
+
+
+def _columns_written(options: IngestOptions) -> list[str]:
+    names = [*(options.columns or columns_of(SourceOptions.parse(options.source_options())))]
+    return [*names, POSTED_DAY] if POSTED_DAY in options.partition_by else names
+
+
+def _newest_file(table: Path) -> Path | None:
     newest = max(table_files(table).files, key=lambda file: file.path.stat().st_mtime_ns, default=None)
-    return options if newest is None else with_columns_of(options, _columns_of_file(newest.path, options))
+    return None if newest is None else newest.path
 
 
-def _columns_of_file(path: Path, options: IngestOptions) -> list[str]:
-    """Return the columns of a table of Parquet files; those of partitions are in the names of folders."""
+def _schema_of(table: Path, path: Path) -> pa.Schema:
     try:
-        return [*pq.read_schema(path).names, *options.partition_by]
+        return pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        raise PipelineFailed(f"table {options.table}: {path} cannot be read: {error}") from error
+        raise PipelineFailed(f"table {table}: {path} cannot be read: {error}") from error
+
+
+def _partitions_of(table: Path, path: Path) -> list[str]:
+    """Return the columns that are in the names of folders, and not in the file."""
+    top, folder = table.resolve(), path.resolve().parent
+    names: list[str] = []
+    while folder != top and "=" in folder.name:
+        names.insert(0, folder.name.partition("=")[0])
+        folder = folder.parent
+    return names
 
 
 def _check_not_lost(options: IngestOptions) -> None:
@@ -147,4 +201,4 @@ def check_body_schema(options: IngestOptions) -> None:
         ) from error
 
 
-__all__ = ["check_body_schema", "check_queues", "check_table"]
+__all__ = ["check_body_schema", "check_queues", "check_table", "check_types"]

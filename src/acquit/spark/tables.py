@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DELTA_LOG: Final = "_delta_log"
 STREAM_LOG: Final = "_spark_metadata"
 _STREAM_VERSION: Final = "v1"
+_LISTED: Final = 6
+"""Columns of either side in an error."""
 
 
 class TableKind(StrEnum):
@@ -174,6 +176,40 @@ def refuse_unhandled(opened: DeltaTable, use: Use) -> None:
     if beyond:
         place = unquote(urlsplit(opened.table_uri).path).rstrip("/")
         raise ConfigurationError(f"table {place} uses {', '.join(beyond)}: {use.value}")
+
+
+def refuse_other_columns(
+    table: Path,
+    found: Sequence[str],
+    columns: Sequence[str],
+    partitions: Sequence[str],
+    partition_by: Sequence[str],
+    *,
+    in_order: bool = True,
+) -> None:
+    """Raise ConfigurationError unless a table with the columns `found` and these `partitions` is one with `columns` and
+    partitions by `partition_by`. In the same order, unless its readers go by names alone."""
+    if list(partitions) != list(partition_by):
+        raise ConfigurationError(
+            f"table {table} is partitioned by {', '.join(partitions) or 'nothing'}; this pipeline writes partitions by "
+            f"{', '.join(partition_by) or 'nothing'} (partition_by, --partition-by)"
+        )
+    if list(found) == list(columns) or (not in_order and sorted(found) == sorted(columns)):
+        return
+    sides = (("the table", found, columns), ("the pipeline", columns, found))
+    only = ((side, [name for name in names if name not in others]) for side, names, others in sides)
+    differing = "; ".join(f"only {side} has {', '.join(rest)}" for side, rest in only if rest)
+    raise ConfigurationError(
+        f"table {table} has the columns {_listed(found)}; this pipeline writes {_listed(columns)}: "
+        f"{differing or 'their order differs'}. Name another table, or choose the columns (json and text come with the "
+        "option bodyAs)"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the names as text; of many only the first, as an error also says which differ."""
+    more = len(names) - _LISTED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_LISTED])} and {more} more"
 
 
 def _what_is(path: Path) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StringType, StructType
 
 from acquit.errors import ConfigurationError
 from acquit.spark.ingest import IngestOptions, TableFormat
-from acquit.spark.ingest_checks import check_table
+from acquit.spark.ingest_checks import check_table, check_types
 from tests.support.stream_table import begun, listed
 
 
@@ -51,3 +53,62 @@ def test_a_second_query_into_a_parquet_table_is_refused(tmp_path: Path) -> None:
     check_table(options_of(tmp_path / "table"))
     with pytest.raises(ConfigurationError, match="other/checkpoint is new: it is the table of another query"):
         check_table(options_of(tmp_path / "table", work=tmp_path / "other"))
+
+
+SEVERAL = pa.schema([("sequence", pa.int64()), ("json", pa.struct([("id", pa.int64())]))])
+JSON = {"bodyAs": "json", "bodySchema": "id BIGINT"}
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"columns": ("sequence", "json"), "source": JSON}, None),
+        ({"columns": ("json", "sequence"), "source": JSON}, None),
+        ({}, "has the columns sequence, json; this pipeline writes message_id, .*; only the pipeline has message_id"),
+        ({"columns": ("sequence",)}, "this pipeline writes sequence: only the table has json. Name another table"),
+        ({"columns": ("sequence", "json", "queue"), "source": JSON}, "only the pipeline has queue"),
+        (
+            {"columns": ("sequence", "json", "queue"), "source": JSON, "partition_by": ("queue",)},
+            "is partitioned by nothing; this pipeline writes partitions by queue",
+        ),
+    ],
+    ids=str,
+)
+def test_a_parquet_table_with_other_columns_is_refused(
+    tmp_path: Path, given: dict[str, Any], refused: str | None
+) -> None:
+    """Spark reads all files by the schema of one: rows would be there without their values, or none could be read."""
+    listed(tmp_path / "t", "0", schema=SEVERAL)
+    begun(tmp_path / "t" / "_acquit" / "checkpoint", 0)
+    if refused is None:
+        check_table(options_of(tmp_path / "t", **given))
+    else:
+        with pytest.raises(ConfigurationError, match=refused) as caught:
+            check_table(options_of(tmp_path / "t", **given))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("top", ["t", "a=b"])
+def test_a_parquet_table_with_other_partitions_is_refused(tmp_path: Path, top: str) -> None:
+    table = tmp_path / top
+    listed(table, "0", schema=SEVERAL, folder="queue=a/posted_day=2026-01-31")
+    begun(table / "_acquit" / "checkpoint", 0)
+    given = {"columns": ("sequence", "json", "queue"), "source": JSON}
+    check_table(options_of(table, partition_by=("queue", "posted_day"), **given))
+    for other in ((), ("queue",), ("posted_day", "queue")):
+        with pytest.raises(ConfigurationError, match="is partitioned by queue, posted_day; this pipeline writes part"):
+            check_table(options_of(table, partition_by=other, **given))
+
+
+def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
+    struct = StructType().add("id", LongType(), nullable=False)
+    spark = StructType().add("sequence", LongType()).add("json", struct)
+    schema = SEVERAL.with_metadata({"org.apache.spark.sql.parquet.row.metadata": spark.json()})
+    options = options_of(tmp_path / "t", columns=("sequence", "json"), source=JSON)
+    check_types(options, spark)
+    listed(tmp_path / "t", "0", schema=schema)
+    check_types(options, spark)
+    check_types(options, StructType().add("sequence", LongType()).add("json", StructType().add("id", LongType())))
+    other = StructType().add("sequence", LongType()).add("json", StructType().add("id", StringType()))
+    with pytest.raises(ConfigurationError, match="json is struct<id:bigint>, this pipeline writes struct<id:string>"):
+        check_types(options, other)
