@@ -3,7 +3,7 @@
 An *epoch* is one batch of the source; the offset is its number and the number of parts, ``{"epoch": 40, "parts": 2}``:
 what an epoch contains is decided by its tasks, in the spool. Epochs count from 1, each batch is exactly the next one.
 An offset also has the number of the source that made it, which every later one repeats: by it a spool is refused to a
-second source (`spool.owner`).
+second source (`spool.owner`), and with the number of its plan.
 
 **When there is something to read.** An acquit broker says how many messages are available, so an idle query makes no
 batches. Other brokers do not say without handing messages out, and no broker says how many a selector selects: there an
@@ -27,8 +27,9 @@ queue. What an earlier run has published says nothing about the end.
 
 **Refusals.** An offset whose epoch is finished in the spool is from an older checkpoint; an offset that says there were
 epochs while the spool holds none, or has finished fewer, means that the spool was lost, or is another one or an older
-one. All of them stop the query, because going on would lose or double. So that there is something to miss from the very
-first epoch on, its plan is in the spool before Spark knows of it.
+one. All of them stop the query, because going on would lose or double. So that there is something to miss, the plan of
+each epoch is in the spool, durably, before Spark knows of the epoch, and the offset has the plan's number: when Spark
+asks for an epoch again whose plan is not there, what its tasks took may have been published in the spool that is gone.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _IDLE_FIRST_S: Final = 0.01
 _IDLE_MAX_S: Final = 0.25
 _WEIGHED_FOR_S: Final = 5.0
 _SOURCE_SHIFT: Final = 96
-"""The number of a source is 32 bits of a uuid."""
+"""The number of a source, and of a plan, is 32 bits of a uuid."""
 _IF_GONE: Final = (
     "if it is gone for good, start a new query with a new checkpoint and a new spool: messages that were taken and not "
     "yet acknowledged may then appear twice, and what an epoch took that is not in the table is lost"
@@ -184,12 +185,12 @@ class StreamDriver:
                 self._idle_s = min(2 * self._idle_s, _IDLE_MAX_S)
             return start
         self._idle_s = _IDLE_FIRST_S
-        if epoch == 1:
-            self._spool.plan(epoch, durable=True)
+        plan = uuid4().int >> _SOURCE_SHIFT
+        self._spool.plan(epoch, _plan_name(plan), durable=True)
         self._begun = epoch
         self._assigned = spread(depths or dict.fromkeys(self._options.queues), max(self._options.parts, held))
         source = start.get("source") or uuid4().int >> _SOURCE_SHIFT
-        return {"epoch": self._begun, "parts": len(self._assigned), "source": source}
+        return {"epoch": self._begun, "parts": len(self._assigned), "source": source, "plan": plan}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[PlannedPart]:
         """The tasks of the batch that ends at `end`. May be for an epoch that an earlier run has planned."""
@@ -205,7 +206,7 @@ class StreamDriver:
                 "older than the spool. Restore the newer checkpoint, or start a new query with a new checkpoint and a "
                 "new spool"
             )
-        plan = self._spool.plan(epoch)
+        plan = self._plan_of(end)
         queues = self._options.queues if epoch != self._begun else self._assigned
         addresses = [queues[part % len(queues)] for part in range(parts)]
         return [
@@ -296,6 +297,19 @@ class StreamDriver:
                 f"the spool is older than the checkpoint. Restore the newer one; or, {_IF_GONE}"
             )
 
+    def _plan_of(self, end: Offset) -> str:
+        """Return the nonce of the plan for the epoch at `end`, which the spool has from when it began."""
+        epoch = end["epoch"]
+        if "plan" not in end:  # of a checkpoint from before offsets had one
+            return self._spool.plan(epoch)
+        plan = _plan_name(end["plan"])
+        if epoch != self._begun and not self._spool.has_plan(epoch, plan):
+            raise SpoolDamaged(
+                f"spool {self._spool.place} does not know that epoch {epoch} has begun, and the checkpoint does: the "
+                f"spool is older than the checkpoint. Restore the newer one; or, {_IF_GONE}"
+            )
+        return plan
+
     def _worth_reading(self, done: int) -> Mapping[str, int | None]:
         """The addresses that are worth a part of the epoch after `done`, with what is known to be there."""
         if done == self._begun:
@@ -359,6 +373,10 @@ def spread(depths: Mapping[str, int | None], parts: int) -> Sequence[str]:
     for _ in range(parts - len(counts)):
         counts[max(counts, key=lambda address: (depths[address] or 1) / counts[address])] += 1
     return [address for address, count in counts.items() for _ in range(count)]
+
+
+def _plan_name(plan: int) -> str:
+    return f"{plan:08x}"
 
 
 def _share(total: int, part: int, parts: int) -> int:

@@ -57,7 +57,7 @@ class AcquitPartition(InputPartition):
 
 
 class AcquitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's verbs, handed on. Offsets are ``{"epoch": n, "parts": n, "source": n}``."""
+    """Spark's verbs, handed on. Offsets are ``{"epoch": n, "parts": n, "source": n, "plan": n}``."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = dict(given)

@@ -92,7 +92,7 @@ def test_an_idle_query_makes_no_batches(tmp_path: Path) -> None:
     assert query.run(start) == ([], start)
     assert not query.probe.closed, "it will be asked again and again"
     query.queue.post(posting(1))
-    assert query.run(start) == (numbered(1), {"epoch": 1, "parts": 2, "source": ANY})
+    assert query.run(start) == (numbered(1), {"epoch": 1, "parts": 2, "source": ANY, "plan": ANY})
 
 
 def test_an_idle_query_answers_later_each_time_up_to_a_quarter_of_a_second(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_restart_replays_the_pending_epoch_and_goes_on(tmp_path: Path) -> None
     # Another process, the same offsets, no latest_offset before.
     second = Query(tmp_path, queue)
     assert second.batch(start, end) == rows
-    assert second.run(end) == (numbered(3), end | {"epoch": 2})
+    assert second.run(end) == (numbered(3), end | {"epoch": 2, "plan": ANY})
 
 
 def test_a_replay_has_the_parts_it_was_planned_with(tmp_path: Path) -> None:
@@ -303,7 +303,8 @@ def test_a_replay_has_the_parts_it_was_planned_with(tmp_path: Path) -> None:
     more = Query(tmp_path, queue, parts="5")
     assert len(more.driver.partitions({"epoch": 0, "parts": 2}, {"epoch": 1, "parts": 2})) == 2
     queue.post(posting(2))
-    assert more.driver.latest_offset({"epoch": 1, "parts": 2}, 4) == {"epoch": 2, "parts": 5, "source": ANY}
+    end = more.driver.latest_offset({"epoch": 1, "parts": 2}, 4)
+    assert end == {"epoch": 2, "parts": 5, "source": ANY, "plan": ANY}
 
 
 def test_on_other_brokers_an_empty_epoch_is_followed_by_a_pause_that_grows(tmp_path: Path) -> None:
@@ -401,6 +402,25 @@ def test_a_spool_that_is_older_than_the_checkpoint_is_refused(tmp_path: Path) ->
         Query(tmp_path / "backup", queue).driver.latest_offset(end, 4)
 
 
+def test_a_spool_that_is_an_epoch_older_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    """A copy at rest, one epoch before: that epoch was published and acknowledged, and its batch has failed."""
+    queue = QueueDouble(posting(1), posting(2))
+    _, start = Query(tmp_path / "spool", queue).run({"epoch": 0, "parts": 2}, rows_max=1)
+    shutil.copytree(tmp_path / "spool", tmp_path / "backup")
+    queue.post(posting(3))
+    failing = Query(tmp_path / "spool", queue)
+    end = failing.driver.latest_offset(start, 4)
+    failing.driver.commit(start)
+    assert failing.batch(start, end) == numbered(3)
+    queue.post(posting(4))
+    with pytest.raises(SpoolDamaged, match="does not know that epoch 2 has begun, .* is older than the ch") as caught:
+        Query(tmp_path / "backup", queue).batch(start, end)
+    assert "\n" not in str(caught.value) and len(queue.available) == 1
+    assert Query(tmp_path / "spool", queue).batch(start, end) == numbered(3)
+    # A checkpoint from before offsets had the number of a plan: what cannot be told is let pass, as it was.
+    assert Query(tmp_path / "backup", queue).batch(start, {"epoch": 2, "parts": 2}) == numbered(4)
+
+
 def test_a_task_elsewhere_is_told_that_the_spool_is_not_shared(tmp_path: Path) -> None:
     query = Query(tmp_path / "driver", QueueDouble(posting(1)))
     query.workers = Spool(FolderStore(tmp_path / "worker"))
@@ -443,7 +463,7 @@ def test_a_source_from_before_it_had_a_number_gets_one(tmp_path: Path) -> None:
     assert query.batch(start, end) == numbered(1)
     query.queue.post(posting(2))
     rows, after = query.run(end)
-    assert rows == numbered(2) and after == end | {"epoch": 2, "source": ANY}
+    assert rows == numbered(2) and after == end | {"epoch": 2, "source": ANY, "plan": ANY}
 
 
 def test_stopping_closes_the_probe(tmp_path: Path) -> None:
@@ -515,13 +535,13 @@ def test_an_epoch_reads_the_addresses_that_have_something(tmp_path: Path) -> Non
     query = Several(tmp_path, {"a": filled(1, 2), "b": filled(), "c": filled(3)})
     start: Offset = query.driver.initial_offset()
     end = query.driver.latest_offset(start, 10)
-    assert end == {"epoch": 1, "parts": 2, "source": ANY}
+    assert end == {"epoch": 1, "parts": 2, "source": ANY, "plan": ANY}
     assert [planned.address for planned in query.driver.partitions(start, end)] == ["a", "c"]
     assert sorted(query.batch(start, end)) == numbered(1, 2, 3)
     assert query.driver.latest_offset(end, 10) == end
     query.queues["b"].post(posting(4))
     end2 = query.driver.latest_offset(end, 10)
-    assert end2 == end | {"epoch": 2}
+    assert end2 == end | {"epoch": 2, "plan": ANY}
     assert [planned.address for planned in query.driver.partitions(end, end2)] == ["b", "b"]
 
 
@@ -737,7 +757,7 @@ def test_a_spool_that_is_taken_over_gives_out_what_it_holds_first(tmp_path: Path
     start = query.driver.initial_offset()
     assert start == {"epoch": 2, "parts": 1}
     end = query.driver.latest_offset(start, 100)
-    assert end == {"epoch": 3, "parts": 3, "source": ANY}, (
+    assert end == {"epoch": 3, "parts": 3, "source": ANY, "plan": ANY}, (
         "as many parts as it was published with, though there may be nothing new"
     )
     assert sorted(query.batch(start, end)) == numbered(7, 8, 9)

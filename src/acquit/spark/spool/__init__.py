@@ -159,15 +159,19 @@ class Spool:
             )
         self._proven = True
 
-    def plan(self, epoch: int, *, durable: bool = False) -> str:
-        """Leave a nonce for the tasks of `epoch` and return it. For the driver."""
-        nonce = uuid4().hex
+    def plan(self, epoch: int, nonce: str | None = None, *, durable: bool = False) -> str:
+        """Leave a nonce, or this one, for the tasks of `epoch` and return it. For the driver."""
+        nonce = nonce or uuid4().hex
         self._store.put(f"plans/{epoch}-{nonce}", b"", durable=durable)
         return nonce
 
+    def has_plan(self, epoch: int, nonce: str) -> bool:
+        """True if the plan of that nonce is here. It goes when its epoch is finished."""
+        return self._store.get(f"plans/{epoch}-{nonce}") is not None
+
     def check_plan(self, epoch: int, nonce: str) -> None:
         """Raise SpoolNotShared unless the driver's nonce is here. Asks before anything is written or drained."""
-        if self._store.get(f"plans/{epoch}-{nonce}") is None:
+        if not self.has_plan(epoch, nonce):
             raise SpoolNotShared(
                 f"spool {self.place} on host {socket.gethostname()}{describe(self.place)} is not the folder that the "
                 f"driver wrote to, or the task is a left-over of epoch {epoch}: the option `spool` must name a folder "
