@@ -207,6 +207,8 @@ class StreamDriver:
                 "new spool"
             )
         plan = self._plan_of(end)
+        if state.floor < start["epoch"]:  # Spark was killed before it could say that it is done
+            self.commit(start)
         queues = self._options.queues if epoch != self._begun else self._assigned
         addresses = [queues[part % len(queues)] for part in range(parts)]
         return [

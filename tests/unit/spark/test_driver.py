@@ -421,6 +421,19 @@ def test_a_spool_that_is_an_epoch_older_than_the_checkpoint_is_refused(tmp_path:
     assert Query(tmp_path / "backup", queue).batch(start, {"epoch": 2, "parts": 2}) == numbered(4)
 
 
+def test_a_query_that_was_killed_before_an_epoch_was_said_to_be_done_goes_on(tmp_path: Path) -> None:
+    """Spark says it after it has written down that the next begins, and when it asks for that again, not at all."""
+    queue = QueueDouble(posting(1), posting(2))
+    _, start = Query(tmp_path, queue).run({"epoch": 0, "parts": 2}, rows_max=1)
+    queue.post(posting(3))
+    end = Query(tmp_path, queue).driver.latest_offset(start, 4)
+    again = Query(tmp_path, queue)
+    assert again.batch(start, end) == numbered(3)
+    assert again.driver.latest_offset(end, 4) == end
+    queue.post(posting(4))
+    assert Query(tmp_path, queue).run(end)[0] == numbered(4)
+
+
 def test_a_task_elsewhere_is_told_that_the_spool_is_not_shared(tmp_path: Path) -> None:
     query = Query(tmp_path / "driver", QueueDouble(posting(1)))
     query.workers = Spool(FolderStore(tmp_path / "worker"))
