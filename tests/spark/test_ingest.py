@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -19,7 +21,9 @@ from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.protocol.message import Message
 from acquit.spark.audit.reconciled import Finding
 from acquit.spark.columns import BY_NAME
+from acquit.spark.delta import DeltaAppender
 from acquit.spark.ingest import IngestOptions, IngestProgress, IngestSummary, TableFormat, ingest
+from acquit.spark.ingest_checks import check_body_schema
 from acquit.spark.spool import FolderStore
 from acquit.spark.spool.repair import RepairOptions, TakeOver, repair
 from tests.support.guarded import ADA, CA, guarded_broker, split
@@ -261,9 +265,58 @@ def test_a_parquet_table_of_another_schema_of_bodies_is_refused(
     assert pipeline.run().rows == 1
 
 
+@pytest.mark.parametrize(
+    ("body_schema", "complaint"),
+    [
+        ("id BIGINT, tags ARRAY<STRING>, m MAP<STRING, STRUCT<a: TIMESTAMP_NTZ>>", None),
+        ("id BIGNT", "expected DDL such as .*; Spark says: .*BIGNT"),
+        ("v VARCHAR(3)", r"json.v is VARCHAR\(3\), whose length nobody holds bodies to: use STRING"),
+        ("a ARRAY<STRUCT<c: CHAR(3)>>", r"json.a\[\].c is CHAR\(3\), whose length"),
+        ("i INTERVAL DAY TO SECOND", "json.i is .*, which cannot be read from JSON"),
+        ("i INTERVAL YEAR TO MONTH", "it has a type that cannot be read from JSON; Spark says: .*YearMonth"),
+        ("t TIME", "json.t is .*, which cannot be read from JSON"),
+        ("n VOID", "json.n is null, which cannot be read from JSON"),
+        ("x VARIANT", "json.x is VARIANT, which is not read from JSON here: use STRING"),
+        ("m MAP<INT, INT>", "json.m is a map whose keys are int32; JSON has STRING keys alone"),
+        ("id BIGINT, id BIGINT", "json has the member id twice"),
+        (
+            "m MAP<STRING, STRUCT<id: BIGINT, ID: STRING>>",
+            r"json.m\[\] has the member ID twice; names that differ by case",
+        ),
+    ],
+    ids=str,
+)
+def test_a_schema_of_bodies_that_cannot_be_is_refused(
+    spark: SparkSession, tmp_path: Path, body_schema: str, complaint: str | None
+) -> None:
+    source = {"bodyAs": "json", "bodySchema": body_schema}
+    options = IngestOptions(url="amqp://host", address="a", table=tmp_path / "t", source=source)
+    if complaint is None:
+        check_body_schema(options)
+    else:
+        told = f"^option bodySchema = {re.escape(repr(body_schema))}: .*{complaint}"
+        with pytest.raises(ConfigurationError, match=told) as caught:
+            check_body_schema(options)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_delta_table_of_another_schema_of_bodies_is_refused(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    DeltaAppender(tmp_path / "t", pa.schema([("json", pa.struct([("id", pa.int64())]))]), "query").commit(0, [])
+    source = {"bodyAs": "json", "bodySchema": "id STRING"}
+    with pytest.raises(
+        ConfigurationError, match="its column json is struct<id: int64>, this pipeline writes struct<id: s"
+    ):
+        Pipeline(spark, broker.url, address, tmp_path / "t", columns=("json",), source=source, create=True).run()
+
+
 def test_what_can_be_known_beforehand(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="columns: price given; the source has message_id"):
         IngestOptions(url="amqp://host", address="a", table=tmp_path, columns=("price",))
+    json = {"bodyAs": "json", "bodySchema": "id BIGINT"}
+    with pytest.raises(ConfigurationError, match="bodyAs = json makes the column json, .* columns body: choose it, or"):
+        IngestOptions(url="amqp://host", address="a", table=tmp_path, columns=("body",), source=json)
     with pytest.raises(ConfigurationError, match="expected an absolute path, got table"):
         IngestOptions(url="amqp://host", address="a", table=Path("table"))
     with pytest.raises(ConfigurationError, match="option parts = '0'"):

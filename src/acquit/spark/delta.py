@@ -159,12 +159,7 @@ class DeltaAppender:
             DeltaTable.create(self._table, schema=self._schema, mode="ignore", partition_by=self._partition_by or None)
             table = DeltaTable(self._table)
         check_table(table, self._table, self._schema.names, self._partition_by)
-        found = pa.schema(table.schema().to_arrow())
-        for have, want in zip(found, self._schema, strict=True):
-            if str(have.type) != str(want.type):
-                raise ConfigurationError(
-                    f"table {self._table}: its column {have.name} is {have.type}, this pipeline writes {want.type}"
-                )
+        check_types(table, self._table, self._schema)
         return table
 
 
@@ -177,6 +172,15 @@ def check_table(opened: DeltaTable, table: Path, columns: Sequence[str], partiti
     asked = next(_asked(opened), None)
     if asked is not None:
         raise ConfigurationError(f"table {table} has {asked}, which this pipeline does not see to: name another table")
+
+
+def check_types(opened: DeltaTable, table: Path, schema: pa.Schema) -> None:
+    """Raise ConfigurationError unless the table, which has these columns, has them of these types."""
+    for have, want in zip(pa.schema(opened.schema().to_arrow()), schema, strict=True):
+        if str(have.type) != str(want.type):
+            raise ConfigurationError(
+                f"table {table}: its column {have.name} is {have.type}, this pipeline writes {want.type}"
+            )
 
 
 def _asked(opened: DeltaTable) -> Iterator[str]:

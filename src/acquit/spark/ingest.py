@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,6 +36,7 @@ from acquit.errors import PipelineFailed
 from acquit.spark.beforehand import STARTING, WAITING
 from acquit.spark.columns import schema_ddl
 from acquit.spark.delta import DeltaAppender, WrittenFile
+from acquit.spark.delta import check_types as check_delta_types
 from acquit.spark.ingest_checks import check_body_schema, check_queues, check_table, check_types
 from acquit.spark.ingest_options import IngestOptions, TableFormat
 from acquit.spark.metrics import metrics_of
@@ -53,6 +55,7 @@ from acquit.spark.source_options import SourceOptions
 from acquit.spark.spool import LogTotals, Spool, SpoolStatus, open_store
 from acquit.spark.spool.places import read_place, refuse_private
 from acquit.spark.table_source import POSTED_DAY, FilesOrder, TableFilesSource
+from acquit.spark.tables import open_delta
 
 if TYPE_CHECKING:
     from acquit.spark.audit.reconciled import Reconciliation
@@ -210,6 +213,8 @@ class _IngestRun:
         frame = source.options(**options.source_options(), **order.to_option()).load()
         target_bytes = TARGET_FILE_BYTES if options.target_file_bytes is None else options.target_file_bytes
         schema = to_arrow_schema(columns, timezone="UTC")
+        if DeltaTable.is_deltatable(str(options.table)):
+            check_delta_types(open_delta(options.table), options.table, schema)
         appender: DeltaAppender | None = None
 
         def append(batch: DataFrame, batch_id: int) -> None:

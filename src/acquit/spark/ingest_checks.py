@@ -4,6 +4,7 @@ before Spark has started, the schema of bodies by Spark."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -12,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructType, VarcharType
 
 from acquit.errors import ConfigurationError, ConnectionFailed, EndpointError, PipelineFailed
 from acquit.spark.beforehand import check_beforehand
 from acquit.spark.connecting import broker_id, connect_patiently
-from acquit.spark.decoding import body_ddl
+from acquit.spark.decoding import BodyAs, body_ddl, decoder_for
 from acquit.spark.delta import check_table as check_delta
 from acquit.spark.files import make_folders
 from acquit.spark.ingest_options import IngestOptions, TableFormat, columns_of, with_columns_of
@@ -187,18 +189,49 @@ def _check_empty(table: Path) -> None:
 
 
 def check_body_schema(options: IngestOptions) -> None:
-    """Raise ConfigurationError for DDL that is none. Of a whole schema with such a column Spark names another place."""
+    """Raise ConfigurationError for DDL that is none, and for types and names that JSON or a table cannot have. Needs a
+    session. Of a whole schema with such a column Spark names another place."""
     source = SourceOptions.parse(options.source_options())
     column = body_ddl(source.body_as, source.body_schema)
     if source.body_schema is None or column is None:
         return
+    said = f"option bodySchema = {source.body_schema!r}"
     try:
-        StructType.fromDDL(column)
+        found = StructType.fromDDL(column)
     except PySparkException as error:
         raise ConfigurationError(
-            f"option bodySchema = {source.body_schema!r}: expected DDL such as `id BIGINT, tags ARRAY<STRING>`; "
-            f"Spark says: {reason_of(error)}"
+            f"{said}: expected DDL such as `id BIGINT, tags ARRAY<STRING>`; Spark says: {reason_of(error)}"
         ) from error
+    assert isinstance(found, StructType)
+    problem = next(_problems(found[BodyAs.JSON].dataType, BodyAs.JSON), None)
+    if problem is not None:
+        raise ConfigurationError(f"{said}: {problem}")
+    try:
+        decoder_for(source.body_as, to_arrow_schema(found, timezone="UTC"))
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"{said}: it has a type that cannot be read from JSON; Spark says: {reason_of(error)}"
+        ) from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{said}: {str(error).removeprefix('schema: ')}") from error
+
+
+def _problems(kind: DataType, where: str) -> Iterator[str]:
+    """Find what Spark reads as DDL and no table of ours can have, in words."""
+    if isinstance(kind, (CharType, VarcharType)):
+        yield f"{where} is {kind.simpleString().upper()}, whose length nobody holds bodies to: use STRING"
+    elif isinstance(kind, ArrayType):
+        yield from _problems(kind.elementType, f"{where}[]")
+    elif isinstance(kind, MapType):
+        yield from _problems(kind.keyType, f"the key of {where}")
+        yield from _problems(kind.valueType, f"{where}[]")
+    elif isinstance(kind, StructType):
+        seen: set[str] = set()
+        for field in kind:
+            if field.name.lower() in seen:
+                yield f"{where} has the member {field.name} twice; names that differ by case alone are one in a table"
+            seen.add(field.name.lower())
+            yield from _problems(field.dataType, f"{where}.{field.name}")
 
 
 __all__ = ["check_body_schema", "check_queues", "check_table", "check_types"]

@@ -10,7 +10,7 @@ from typing import Final
 
 from acquit.errors import ConfigurationError
 from acquit.spark.columns import BY_NAME, generations
-from acquit.spark.decoding import body_ddl
+from acquit.spark.decoding import BodyAs, body_ddl
 from acquit.spark.options import YEAR_MS, BrokerAccess, SparkAt, read_duration
 from acquit.spark.source_options import SourceOptions
 from acquit.spark.table_source import POSTED_DAY
@@ -87,6 +87,11 @@ class IngestOptions(BrokerAccess, SparkAt):
         unknown = [name for name in self.columns if name not in available]
         if unknown:
             raise ConfigurationError(f"columns: {', '.join(unknown)} given; the source has {', '.join(available)}")
+        if self.columns and source.body_as is BodyAs.JSON and BodyAs.JSON not in self.columns:
+            raise ConfigurationError(
+                "option bodyAs = json makes the column json, which is not one of the columns "
+                f"{', '.join(self.columns)}: choose it, or leave bodyAs out"
+            )
         self._check_partitions()
 
     def _check_ledger(self, ledger: Path) -> None:
