@@ -326,12 +326,19 @@ def test_what_can_be_known_beforehand(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="there its name must begin with _"):
         IngestOptions(url="amqp://host", address="a", table=tmp_path, spool=f"file://{tmp_path}/spool")
     IngestOptions(url="amqp://host", address="a", table=tmp_path, work=tmp_path / "_work" / "a")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "broker.json").write_text("{}")
     several = {"url": "amqp://host", "address": ("a", "b"), "table": tmp_path, "ledger": tmp_path}
     for wrong, complaint in (
         (several, "a table of several queues is not reconciled"),
         ({**several, "address": "a", "columns": ("body",)}, "expected sequence or message_id among the columns"),
         ({**several, "ledger": tmp_path / "gone"}, "gone: expected the folder of a broker's data"),
         ({**several, "ledger": Path("data")}, "ledger: expected an absolute path, got data"),
+        (
+            {**several, "address": "a", "ledger": data, "source": {"identityField": "message-id"}},
+            "with the option identityField a message that was posted twice is one row, and the ledger has two",
+        ),
         ({**several, "address": "a"}, "the folder of a broker's data, which has a broker.json"),
     ):
         with pytest.raises(ConfigurationError, match=complaint):

@@ -58,7 +58,8 @@ class IngestOptions(BrokerAccess, SparkAt):
     """More options of the source, by their names in `docs/spark.md`."""
     ledger: Path | None = None
     """A folder of the broker's data, seen here: at the end the ledger is audited into `work`, and reconciled with the
-    table (`acquit.spark.audit.reconcile`). Of one queue, with the column `sequence` or `message_id`."""
+    table (`acquit.spark.audit.reconcile`). Of one queue, with the column `sequence` or `message_id`, and without
+    `identityField`."""
     trigger: str | None = None
     """None: ingest what is in the queue now, and end. Else run until interrupted, a batch each such interval
     (``2s``, ``2 seconds``; ``0s`` for as fast as may be)."""
@@ -77,6 +78,11 @@ class IngestOptions(BrokerAccess, SparkAt):
         if self.ledger is not None:
             self._check_ledger(self.ledger)
         source = SourceOptions.parse(self.source_options())
+        if self.ledger is not None and source.identity_field is not None:
+            raise ConfigurationError(
+                "ledger: with the option identityField a message that was posted twice is one row, and the ledger has "
+                "two: leave one of the two options out"
+            )
         for place in (self.work_folder, Path(source.spool)):
             if place.is_relative_to(self.table) and not str(place.relative_to(self.table)).startswith("_"):
                 raise ConfigurationError(
