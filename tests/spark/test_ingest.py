@@ -86,6 +86,24 @@ def test_into_delta(spark: SparkSession, broker: acquit.Broker, address: str, tm
     assert pipeline.run().rows == 0, "nothing new, nothing done"
 
 
+def test_work_that_was_put_back_and_is_older_than_the_table_is_caught_up(
+    spark: SparkSession, broker: acquit.Broker, address: str, tmp_path: Path
+) -> None:
+    """Batches that the table has are passed over unread, and are no end of the queue."""
+    pipeline = Pipeline(spark, broker.url, address, tmp_path / "table", work=tmp_path / "work", parts=1)
+    for number in range(3):
+        post(broker.url, address, number)
+        assert pipeline.run().rows == 1
+        if number == 0:
+            shutil.copytree(tmp_path / "work", tmp_path / "backup")
+    shutil.rmtree(tmp_path / "work")
+    (tmp_path / "backup").rename(tmp_path / "work")
+    post(broker.url, address, 3)
+    assert pipeline.run().rows == 1
+    assert delta_bodies(tmp_path / "table") == ["m0", "m1", "m2", "m3"]
+    assert broker.inspect().queue(address).depth == 0
+
+
 def test_over_tls_with_a_certificate(spark: SparkSession, address: str, tmp_path: Path) -> None:
     cert, key = split(tmp_path)
     with guarded_broker() as broker:

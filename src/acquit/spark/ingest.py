@@ -137,6 +137,9 @@ def ingest(
     try:
         query = run.start(session)
         run.follow(query)
+        while run.passed_over and options.trigger is None:
+            query = run.start(session)
+            run.follow(query)
     except QUERY_ERRORS as error:
         if error is run.raised:
             raise
@@ -187,8 +190,12 @@ class _IngestRun:
         """Error that `on_progress` raised: it may be of a type that Spark's errors have as well."""
         self.rows = 0
         self.batches = 0
+        self.passed_over = False
+        """True if the table had the newest batch already. Of a checkpoint and a spool that were put back together, and
+        are older than the table, that is one that nobody has read, which the source takes for the end."""
 
     def start(self, session: SparkSession) -> StreamingQuery:
+        self.passed_over = False
         check_body_schema(self._options)
         if self._options.format is TableFormat.PARQUET:
             return self._to_parquet(session)
@@ -223,7 +230,8 @@ class _IngestRun:
                 query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
                 assert query_id is not None
                 appender = DeltaAppender(options.table, schema, query_id, options.partition_by)
-            if appender.is_done(batch_id):
+            self.passed_over = appender.is_done(batch_id)
+            if self.passed_over:
                 return
             files = [_written(row) for row in self._collect(batch)]
             if files:
