@@ -153,6 +153,7 @@ ELSEWHERE = {
     "spark.audit.reconciled": "a file that the audit wrote; what it may raise is what `audit_entry` shows",
     "spark.audit.tables": "tables that the audit wrote, held to the SHA-256 in its log",
     "spark.audit.told": "what tasks of the same run told its driver",
+    "spark.ingest_checks": "Spark's schema in a file of the table that the pipeline itself wrote",
     "spark.metrics": "what Spark carries of our own figures",
     "spark.table_source": "options that `ingest` gives its own source",
     "spark.tables": "the list of files that Spark's own sink keeps",
