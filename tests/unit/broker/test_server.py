@@ -609,6 +609,7 @@ def test_a_round_of_the_loop_goes_on_once_with_what_takes_many_turns(
     asyncio.run(run())
 
 
+@pytest.mark.pure
 def test_a_wake_up_has_one_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it was about and the turn that follows: the clock is asked once."""
     asked: list[int] = []

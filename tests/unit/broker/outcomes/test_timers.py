@@ -53,6 +53,7 @@ def test_times_of_messages_that_are_gone_do_not_pile_up() -> None:
     assert timers.take_due(1_000_000, 20_000) == messages[9_000:]
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("order", ["first", "last", "random"])
 def test_a_message_that_leaves_never_has_many_entries_looked_at(order: str) -> None:
     looked = 0
