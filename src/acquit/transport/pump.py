@@ -23,9 +23,10 @@ by not reading from a peer that does not read: past `output_bytes_max` the pump 
 written. Bytes that came in need no bound here: the engine and its windows have theirs.
 
 The end. Whatever happens, the engine gives exactly one `ConnectionEnded`, and then `handler.on_closed` is called once,
-last of all. Where thousands of sockets may end in the same moment, a few of them do so in each round of the loop
-(`turnstile`). When the engine is `closed` the rest of the output is written and the socket closed; a peer that does not
-take the rest within `linger_ms` is cut off.
+last of all. What came before a socket failed is heard before, in the same turns, also what nobody had read (`unread`).
+Where thousands of sockets may end in the same moment, a few of them do so in each round of the loop (`turnstile`). When
+the engine is `closed` the rest of the output is written and the socket closed; a peer that does not take the rest
+within `linger_ms` is cut off.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ import threading
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, cast
 
 from acquit.errors import ConfigurationError
@@ -45,6 +47,7 @@ from acquit.protocol.connection import Connection
 from acquit.protocol.events import Event
 from acquit.transport.reasons import reason
 from acquit.transport.turnstile import Turnstile
+from acquit.transport.unread import unread
 
 logger = logging.getLogger("acquit.transport")
 
@@ -311,6 +314,11 @@ class Pump(asyncio.BufferedProtocol):
         """The socket is gone. Its transport, TLS's above all, may know the pump: to keep it would keep both until
         Python's collector runs."""
         self._ended = True
+        over: Callable[[], None] = self._over
+        if self._transport is not None and isinstance(exc, OSError):  # else it was closed here, or cut off
+            rest = unread(self._transport)
+            if rest or self.engine.input_waits:
+                over = partial(self._hear_rest, rest)
         self._transport = None
         if isinstance(exc, ssl.SSLError):
             self.tls_failure = reason(exc)
@@ -318,7 +326,7 @@ class Pump(asyncio.BufferedProtocol):
             if timer is not None:
                 timer.cancel()
         self._timer = self._linger = None
-        self._leave(self._over)
+        self._leave(over)
 
     def pause_writing(self) -> None:
         """The socket's buffer is full."""
@@ -346,6 +354,18 @@ class Pump(asyncio.BufferedProtocol):
         if not self._ended:  # else `_over` is next
             self._handle(self.engine.receive_eof(self._loop.time()))
             self.flush()
+
+    def _hear_rest(self, rest: bytes) -> None:
+        """Hear what came before the loss, in as many turns as the engine takes for it, and then the loss."""
+        try:
+            self._handle(self.engine.receive_data(rest, self._loop.time()))
+        except BaseException:
+            self._over()
+            raise
+        if self.engine.input_waits:
+            self._loop.call_soon(self._hear_rest, b"")
+        else:
+            self._over()
 
     def _over(self) -> None:
         try:

@@ -32,6 +32,7 @@ from math import inf
 from typing import Any, Final, Literal, cast
 
 from acquit.transport.pump import Pump
+from acquit.transport.unread import unread
 
 RECORDS_PER_TURN: Final = 128
 """The most records that one turn of the loop takes: a quarter of a millisecond, or some ten of updates of keys."""
@@ -253,6 +254,8 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hear that the socket is gone: behind all that came."""
+        if self._raw is not None and isinstance(exc, OSError):
+            self._waiting += unread(self._raw)
         self._ended = self._lost = True
         self._failure = self._failure or exc
         if self._timer is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import weakref
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
@@ -695,7 +696,7 @@ def test_connections_take_turns_each_with_as_much_as_a_turn_may_cost() -> None:
     run(main)
 
 
-def test_input_that_waits_is_given_up_with_the_socket() -> None:
+def test_input_that_waits_is_given_up_with_a_socket_that_is_cut_off() -> None:
     async def main() -> None:
         stage = Stage(turn_cost_max=1_000)
         stage.pump.data_received(begins(200))
@@ -704,6 +705,53 @@ def test_input_that_waits_is_given_up_with_the_socket() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert len(stage.handler.events) == heard
+        assert isinstance(stage.handler.events[-1], ConnectionEnded)
+        assert stage.handler.calls[-1] == "closed"
+
+    run(main)
+
+
+def test_what_came_before_a_socket_failed_is_heard_in_turns() -> None:
+    """What the engine has, and what only the kernel has."""
+
+    async def main() -> None:
+        stage = Stage(turn_cost_max=1_000)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            stage.wire._extra["socket"] = ours  # type: ignore[attr-defined]
+            stage.pump.connection_made(stage.wire)
+            both = begins(200)
+            stage.pump.data_received(both[:1_001])
+            assert stage.engine.input_waits
+            theirs.send(both[1_001:])
+            heard = [len(stage.handler.events)]
+            stage.pump.connection_lost(ConnectionResetError())
+        while "closed" not in stage.handler.calls:
+            heard.append(len(stage.handler.events))
+            assert stage.pump.closed
+            await asyncio.sleep(0)
+        cost = FRAME_COSTS[Begin]
+        assert all(0 < (now - then) * cost <= 1_000 + cost for then, now in pairwise(heard))
+        assert len(stage.handler.events) == 202  # the open and the end, too
+        assert isinstance(stage.handler.events[-1], ConnectionEnded)
+        assert stage.handler.calls[-1] == "closed"
+
+    run(main)
+
+
+def test_a_handler_that_fails_at_the_rest_hears_of_the_end() -> None:
+    async def main() -> None:
+        stage = Stage(turn_cost_max=1_000)
+        stage.pump.data_received(begins(200))
+
+        def fail(event: Event) -> None:
+            if not isinstance(event, ConnectionEnded):
+                raise ZeroDivisionError
+
+        stage.handler.act = fail
+        with pytest.raises(ZeroDivisionError):
+            stage.pump.connection_lost(ConnectionResetError())
         assert isinstance(stage.handler.events[-1], ConnectionEnded)
         assert stage.handler.calls[-1] == "closed"
 

@@ -20,7 +20,7 @@ from acquit.protocol import events as ev
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection import Connection
 from acquit.protocol.constants import ACCEPTED, AMQP_HEADER, TLS_HEADER
-from acquit.protocol.definitions import Close, Open, Source, Target
+from acquit.protocol.definitions import Close, Error, Open, Source, Target
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
@@ -102,6 +102,32 @@ async def connected(listener: Listener, **how: Any) -> tuple[End, End]:
     await transport.connect(client.pump, "127.0.0.1", listener.port, **how)
     await client.hear(ev.ConnectionOpened)
     return client, listener.ends[-1]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_the_word_of_a_peer_that_cuts_us_off_is_heard_although_our_write_fails_first(encrypted: bool) -> None:
+    async def main() -> None:
+        server_context = client_context = None
+        if encrypted:
+            server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            server_context.load_cert_chain(CERTIFICATE)
+            client_context = ssl.create_default_context(cafile=str(CERTIFICATE))
+        async with Listener(server_context) as listener:
+            client, server = await connected(listener, ssl_context=client_context)
+            await server.hear(ev.ConnectionOpened)
+            await asyncio.sleep(0.01)  # all that belongs to the beginning is written and read
+            client.engine.begin()
+            client.pump.flush()  # and nobody reads that
+            server.engine.close(Error(condition="amqp:connection:forced", description="go"))
+            server.pump.flush()
+            server.pump.abort()  # its socket is closed at the beginning of the next turn
+            asyncio.get_running_loop().call_soon(client.engine.begin)
+            asyncio.get_running_loop().call_soon(client.pump.flush)
+            ended = await client.hear(ev.ConnectionEnded)
+            assert (ended.remote, ended.error and ended.error.description) == (True, "go")
+            await client.closed.wait()
+
+    run(main)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

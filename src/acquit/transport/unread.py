@@ -1,0 +1,31 @@
+"""Reads what a socket still has when its loop gives it up.
+
+An event loop that cannot write to a socket any more takes it for gone, with all that it had not read. Where the peer
+has closed with something of ours unread, that is what happens if we write before the loop has read again, and what is
+lost may be the word that says why, or what a program sent last before it ended. The kernel has it until the descriptor
+is closed, behind `connection_lost`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import Final
+
+_BYTES_MAX: Final = 16 * 1024 * 1024
+"""More than a kernel keeps of a connection. Memory is taken for what there is."""
+
+
+def unread(transport: asyncio.BaseTransport) -> bytes:
+    """Return what the socket has left of a transport that has failed; b"" where there is nothing, and for TLS, which
+    has taken that (`tls`). To be called by `connection_lost`, with an OSError."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or transport.get_extra_info("ssl_object") is not None:
+        return b""
+    with suppress(OSError):  # nothing; or where sockets are no files, it stays with the loss
+        return os.read(socket.fileno(), _BYTES_MAX)
+    return b""
+
+
+__all__ = ["unread"]
