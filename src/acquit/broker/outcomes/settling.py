@@ -135,11 +135,12 @@ class Settling:
 
     def run(self) -> bool:
         """Perform some of the outcomes that were put off. True if there are more."""
-        self._copies_left = COPIES_MAX
-        while self._put_off and self._copies_left > 0:
+        left = self._copies_left = COPIES_MAX
+        while self._put_off and left > 0:
             first = self._put_off.popleft()
             held = first.held
-            some = dict(held.popleft() for _ in range(min(len(held), self._copies_left)))
+            some = dict(held.popleft() for _ in range(min(len(held), left)))
+            left -= len(some)
             self._copies_left -= len(some)
             self._perform_now(some, first.verdict, first.account, first.ending, partial(self._put_off_rest, first))
         return bool(self._put_off)
