@@ -120,7 +120,6 @@ class Agenda:
         more = bool(self._uncounted) and self._write_counters()
         more = self._leaving.run() or more
         more = self._locks.run() or more
-        more = self._settling.run() or more
         more = self._expiry.run() or more
         more = self._termini.run(self._settling.terminus_ended) or more
         return self._administration.run() or more
@@ -161,7 +160,7 @@ class Agenda:
 
     def close(self) -> None:
         """The last words before a clean stop, when all connections have ended: volatile messages end here."""
-        while self._leaving.run() or self._settling.run():
+        while self._leaving.run():
             pass
         durable: dict[QueueBase, int] = {}
         for message in self._life.live.values():

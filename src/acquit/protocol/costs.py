@@ -38,10 +38,6 @@ on which links that is."""
 DELIVERY_COST: Final = 10
 """Cost of a delivery that gets an outcome, or is given back: a state is changed, often a record is written."""
 
-COPY_COST: Final = 200
-"""Cost of a copy that an outcome posts elsewhere, a dead letter. Only the application knows of it: it spends that of
-those that it puts off."""
-
 ACCEPTED_COST: Final = 2
 """Cost of a delivery that gets *accepted*: it leaves with all its neighbours at once."""
 
@@ -75,7 +71,6 @@ class Turn:
 
 __all__ = [
     "ACCEPTED_COST",
-    "COPY_COST",
     "DELIVERY_COST",
     "FRAME_COSTS",
     "HEAD_BYTES_PER_COST",

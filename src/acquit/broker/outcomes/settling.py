@@ -7,19 +7,14 @@ its row. Every other outcome is decided by `queue.decide` and performed by `life
 Two things take a message from a consumer that says nothing: its lock runs out, or its queue is purged while it has it.
 What it says later is stale, and it is told so by our own outcome in place of its own.
 
-An outcome may post a copy of the message elsewhere, a dead letter, which takes ten times as long as all else. Of what
-is said of thousands at once some are copied in each turn; the others stay acquired until then.
-
 On a link in rcv-settle-mode second the receiver waits to hear that we know. For durable messages we know once the
 record of the outcome is synced, and only then settle: that is what the capability `acquit:durable-settlement` promises.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -48,7 +43,6 @@ from acquit.ledger.events import CONNECTION_LOST, UNDELIVERABLE_HERE, EventKind
 from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol.codec import encode
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.costs import COPY_COST
 from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
@@ -73,8 +67,6 @@ _ENDED_ACCEPTED: Final = int(HoldEnd.ACCEPTED)
 _FAILED: Final = Modified(delivery_failed=True)
 _COPIED: Final = frozenset({NodeEvent.REJECT, NodeEvent.FAIL_LAST, NodeEvent.RETURN_LAST})
 """Events that post a copy elsewhere."""
-COPIES_MAX: Final = 25
-"""Copies that outcomes post in one turn, about."""
 _PACED: Final = frozenset({NodeEvent.RELEASE_LATER, NodeEvent.MODIFY_LATER})
 _DELAYED: Final = {
     event: step(NodeState.ACQUIRED, event).failures for event in (NodeEvent.FAIL_LATER, NodeEvent.LEAVE_COUNTED_LATER)
@@ -92,20 +84,6 @@ ANNOTATIONS_BYTES_MAX: Final = 16_384
 """Annotations of one *modified* outcome that are kept with a message."""
 MERGED_BYTES_MAX: Final = 4 * ANNOTATIONS_BYTES_MAX
 """Annotations of all of them together: *modified* without delivery-failed may come any number of times."""
-
-
-@dataclass(slots=True)
-class _PutOff:
-    """Outcomes that post copies, and wait for another turn."""
-
-    held: deque[tuple[Delivery, Message]]
-    verdict: Verdict
-    account: Account
-    ending: Ending
-    then: Callable[[list[Delivery]], None] | None
-    """Called once all of them are performed, with those that became a failed attempt."""
-    otherwise: list[Delivery]
-    """Deliveries of that kind until now."""
 
 
 class Settling:
@@ -128,22 +106,6 @@ class Settling:
         self._letters = letters
         self.random = Random(life.scribe.time_us)
         """Source of the jitter of delays."""
-        self._copies_left = COPIES_MAX
-        """Copies that may still be posted in this turn."""
-        self._put_off: deque[_PutOff] = deque()
-        """Outcomes that wait for another turn."""
-
-    def run(self) -> bool:
-        """Perform some of the outcomes that were put off. True if there are more."""
-        left = self._copies_left = COPIES_MAX
-        while self._put_off and left > 0:
-            first = self._put_off.popleft()
-            held = first.held
-            some = dict(held.popleft() for _ in range(min(len(held), left)))
-            left -= len(some)
-            self._copies_left -= len(some)
-            self._perform_now(some, first.verdict, first.account, first.ending, partial(self._put_off_rest, first))
-        return bool(self._put_off)
 
     # -- what is said -------------------------------------------------------------------------------------------------
 
@@ -262,8 +224,8 @@ class Settling:
     def conclude(
         self, consumer: Consumer, deliveries: list[Delivery], state: DeliveryState | None, ending: Ending
     ) -> None:
-        """An outcome, or the lack of one, that nobody waits to hear of: what a transaction decides, all in one turn."""
-        self._decide(consumer, deliveries, state, ending, answer=False, at_once=True)
+        """An outcome, or the lack of one, that nobody waits to hear of: what a transaction decides."""
+        self._decide(consumer, deliveries, state, ending, answer=False)
 
     def accept_recorded(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """ACCEPT, for which a commit has the events."""
@@ -388,7 +350,6 @@ class Settling:
         ending: Ending,
         *,
         answer: bool,
-        at_once: bool = False,
     ) -> None:
         """Perform an outcome, or in its place the source's default-outcome, or what the ending means without one."""
         verdict = verdict_of(state)
@@ -414,42 +375,9 @@ class Settling:
             others = dict.fromkeys(otherwise, _FAILED)
             self._answer_all(consumer, deliveries, state, durable, {**others, **stale} if stale else others)
 
-        perform = self._perform_now if at_once else self._perform_all
-        perform(held, verdict, account, ending, performed if answer else None)
+        self._perform_all(held, verdict, account, ending, performed if answer else None)
 
     def _perform_all(
-        self,
-        held: dict[Delivery, Message],
-        verdict: Verdict,
-        account: Account,
-        ending: Ending,
-        then: Callable[[list[Delivery]], None] | None = None,
-    ) -> None:
-        """Do what the verdict means to all of them: where it posts copies, in as many turns as these take."""
-        now: dict[Delivery, Message] = {}
-        later: deque[tuple[Delivery, Message]] = deque()
-        for delivery, message in held.items():
-            if self._event(message, verdict, ending) in _COPIED:
-                if self._copies_left <= 0:
-                    later.append((delivery, message))
-                    continue
-                self._copies_left -= 1
-            now[delivery] = message
-        if later:
-            # Nothing more is heard of who asks for this until about when it is done: their frames cost less than that.
-            later[0][0].link.session.connection.turn.spend(COPY_COST * len(later))
-            then = partial(self._put_off_rest, _PutOff(later, verdict, account, ending, then, []))
-        self._perform_now(now, verdict, account, ending, then)
-
-    def _put_off_rest(self, put_off: _PutOff, otherwise: list[Delivery]) -> None:
-        """Let wait what is left after another part of these was performed, behind what others have put off."""
-        put_off.otherwise += otherwise
-        if put_off.held:
-            self._put_off.append(put_off)
-        elif put_off.then is not None:
-            put_off.then(put_off.otherwise)
-
-    def _perform_now(
         self,
         held: dict[Delivery, Message],
         verdict: Verdict,
@@ -464,7 +392,7 @@ class Settling:
             if message.state is _ACQUIRED and self._lacks_body(message, verdict, ending)
         ]
         if lacking:  # at first, or again: somebody else who had one of them read may have let it go
-            self.once_read(lacking, lambda: self._perform_now(held, verdict, account, ending, then))
+            self.once_read(lacking, lambda: self._perform_all(held, verdict, account, ending, then))
             return
         otherwise = [
             delivery

@@ -10,7 +10,6 @@ from acquit.broker.life import Account
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.outcomes.settling import (
     ANNOTATIONS_BYTES_MAX,
-    COPIES_MAX,
     SAID_BYTES_MAX,
     Settling,
     _encode_annotations,
@@ -21,10 +20,8 @@ from acquit.ledger.events import RETIRING
 from acquit.ledger.history import history
 from acquit.ledger.records import Cause
 from acquit.protocol.codec import encode
-from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
-from acquit.protocol.costs import COPY_COST, UNBOUNDED
+from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Error, Modified, Rejected
-from acquit.protocol.delivery import Delivery
 from acquit.protocol.message import Message
 from tests.support.broker_world import DATA, Client, World, durable, live_of
 
@@ -277,87 +274,6 @@ def test_the_journal_says_why_a_message_left_for_good(outcome: object, cause: st
     world.settle()
     (life,) = (life for life in history(DATA, sequence=1, disk=world.disk).lives if life.sequence == 1)
     assert (life.steps[-1].kind in RETIRING, life.steps[-1].cause) == (True, cause)
-    world.check_journal()
-
-
-def handed_out(world: World, client: Client, count: int) -> list[Delivery]:
-    """So many messages that a client has received, and whose outcome it waits to hear of."""
-    receiver = client.receiver("q", credit=count, second=True)
-    client.post_all(client.sender("q"), *(durable(b"x") for _ in range(count)))
-    world.settle()
-    assert len(client.received[receiver]) == count
-    return client.received[receiver]
-
-
-def say(world: World, client: Client) -> None:
-    """Let the broker hear what a client says, and do nothing else yet."""
-    events = client.server.receive_data(client.engine.data_to_send(), world.now_s)
-    world.core.handle(client.peer, events, world.now_us)
-
-
-@pytest.mark.parametrize("outcome", [Rejected(), FAILED, RELEASED], ids=["rejected", "failed", "released"])
-def test_dead_letters_of_one_disposition_are_posted_some_in_a_turn(outcome: Outcome) -> None:
-    world = World(rules(max_delivery_attempts=1, max_releases=1))
-    client = world.client()
-    deliveries = handed_out(world, client, 4 * COPIES_MAX)
-    client.session.settle_all(deliveries, outcome)
-    say(world, client)
-    assert live_of(world, "DLQ") == COPIES_MAX
-    assert UNBOUNDED - client.server.turn.left >= 3 * COPIES_MAX * COPY_COST, "the peer is not heard meanwhile"
-    for turn in range(2, 5):
-        assert world.core.turn(world.now_us) is (turn < 4)
-        assert live_of(world, "DLQ") == turn * COPIES_MAX
-        assert not any(one.settled for one in deliveries)
-    world.settle()
-    assert live_of(world, "q") == 0
-    assert all(one.settled for one in deliveries)
-    world.check_journal()
-
-
-def test_dead_letters_of_two_peers_are_posted_in_turns() -> None:
-    world = World()
-    first, second = world.client("first"), world.client("second")
-    many = handed_out(world, first, 10 * COPIES_MAX)
-    few = handed_out(world, second, 2)
-    first.session.settle_all(many, Rejected())
-    second.session.settle_all(few, Rejected())
-    say(world, first)
-    say(world, second)
-    for _ in range(2):
-        world.core.turn(world.now_us)
-        world.sync()
-    world._exchange(second)
-    assert all(one.settled for one in few)
-    assert live_of(world, "DLQ") <= 3 * COPIES_MAX
-    world.settle()
-    assert live_of(world, "DLQ") == 10 * COPIES_MAX + 2
-    world.check_journal()
-
-
-def test_dead_letters_that_wait_for_a_turn_are_posted_before_a_stop() -> None:
-    world = World()
-    client = world.client()
-    deliveries = handed_out(world, client, 4 * COPIES_MAX)
-    client.session.settle_all(deliveries, Rejected())
-    say(world, client)
-    world.core.close(world.now_us)
-    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 4 * COPIES_MAX)
-    world.settle()
-    world = world.crash()
-    assert (live_of(world, "q"), live_of(world, "DLQ")) == (0, 4 * COPIES_MAX)
-    world.check_journal()
-
-
-def test_what_is_purged_while_its_dead_letter_waits_for_a_turn_is_gone() -> None:
-    world = World()
-    client = world.client()
-    deliveries = handed_out(world, client, 4 * COPIES_MAX)
-    client.session.settle_all(deliveries, Rejected())
-    say(world, client)
-    assert live_of(world, "q") == 3 * COPIES_MAX
-    world.core.administration.delete("q", None)
-    world.settle()
-    assert live_of(world, "DLQ") + live_of(world, "q") <= 4 * COPIES_MAX
     world.check_journal()
 
 
