@@ -9,7 +9,20 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from acquit.protocol.definitions import Attach, Begin, Close, Detach, Disposition, End, Flow, Open, Transfer
+from acquit.protocol.definitions import (
+    Accepted,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Modified,
+    Open,
+    Rejected,
+    Transfer,
+)
 
 FRAME_COSTS: Final[dict[type, int]] = {
     type(None): 5,  # a heartbeat: nothing is decoded, nothing follows
@@ -38,8 +51,14 @@ on which links that is."""
 DELIVERY_COST: Final = 10
 """Cost of a delivery that gets an outcome, or is given back: a state is changed, often a record is written."""
 
+FAILURE_COST: Final = 200
+"""Cost of a delivery that gets *rejected* or *modified*: a copy of its message may be posted elsewhere, as a dead letter."""
+
 ACCEPTED_COST: Final = 2
 """Cost of a delivery that gets *accepted*: it leaves with all its neighbours at once."""
+
+STATE_COSTS: Final[dict[type, int]] = {Accepted: ACCEPTED_COST, Rejected: FAILURE_COST, Modified: FAILURE_COST}
+"""Costs of a delivery of which the peer tells a state, by its class; DELIVERY_COST is that of all others."""
 
 UNBOUNDED: Final = sys.maxsize
 """Budget of a turn without limit: more than anybody can spend."""
@@ -72,10 +91,12 @@ class Turn:
 __all__ = [
     "ACCEPTED_COST",
     "DELIVERY_COST",
+    "FAILURE_COST",
     "FRAME_COSTS",
     "HEAD_BYTES_PER_COST",
     "PREDICTED_COST",
     "SINGLE_COST",
+    "STATE_COSTS",
     "UNBOUNDED",
     "Turn",
 ]

@@ -8,6 +8,7 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.costs import (
     ACCEPTED_COST,
     DELIVERY_COST,
+    FAILURE_COST,
     FRAME_COSTS,
     PREDICTED_COST,
     SINGLE_COST,
@@ -21,7 +22,9 @@ from acquit.protocol.definitions import (
     Disposition,
     End,
     Flow,
+    Modified,
     Performative,
+    Rejected,
     Released,
     Role,
     Transfer,
@@ -267,7 +270,15 @@ def test_a_frame_cut_in_two_by_the_socket_does_not_keep_the_turn() -> None:
     assert len(peer.send_bytes(begins[-3:])) == 1
 
 
-@pytest.mark.parametrize(("state", "cost"), [(Released(), DELIVERY_COST), (Accepted(), ACCEPTED_COST)])
+@pytest.mark.parametrize(
+    ("state", "cost"),
+    [
+        (Released(), DELIVERY_COST),
+        (Accepted(), ACCEPTED_COST),
+        (Rejected(), FAILURE_COST),
+        (Modified(delivery_failed=True), FAILURE_COST),
+    ],
+)
 def test_a_disposition_costs_what_its_deliveries_do(state: DeliveryState, cost: int) -> None:
     peer, link = sent(1_000)
     served = turns(peer, b"".join(disposition(first, first + 49, state) for first in range(0, 1_000, 50)))
