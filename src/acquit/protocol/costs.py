@@ -52,7 +52,7 @@ DELIVERY_COST: Final = 10
 """Cost of a delivery that gets an outcome, or is given back: a state is changed, often a record is written."""
 
 FAILURE_COST: Final = 200
-"""Cost of a delivery that gets *rejected* or *modified*: a copy of its message may be posted elsewhere, as a dead letter."""
+"""Cost of a delivery that gets *rejected* or *modified*, which may post a copy of its message, a dead letter."""
 
 ACCEPTED_COST: Final = 2
 """Cost of a delivery that gets *accepted*: it leaves with all its neighbours at once."""
