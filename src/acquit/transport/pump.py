@@ -141,6 +141,7 @@ class Pump(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_cut_off",
         "_ended",
         "_exit",
         "_flush_due",
@@ -191,6 +192,7 @@ class Pump(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._reading_paused = False
         self._ended = False
+        self._cut_off = False
         self._exit = exit_
 
     # -- for the owner -------------------------------------------------------------------------------------------------
@@ -268,7 +270,8 @@ class Pump(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """Cut the connection off without a word. The handler hears ConnectionEnded with `lost`."""
+        """Cut the connection off without a word. The handler hears ConnectionEnded with `lost`, and nothing before."""
+        self._cut_off = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -315,10 +318,13 @@ class Pump(asyncio.BufferedProtocol):
         Python's collector runs."""
         self._ended = True
         over: Callable[[], None] = self._over
-        if self._transport is not None and isinstance(exc, OSError):  # else it was closed here, or cut off
-            rest = unread(self._transport)
-            if rest or self.engine.input_waits:
-                over = partial(self._hear_rest, rest)
+        if self._transport is not None:
+            if not self._writing_paused:
+                self.pause_writing()  # nothing must be produced while the end waits for its turn
+            if isinstance(exc, OSError) and not self._cut_off:
+                rest = unread(self._transport)
+                if rest or self.engine.input_waits:
+                    over = partial(self._hear_rest, rest)
         self._transport = None
         if isinstance(exc, ssl.SSLError):
             self.tls_failure = reason(exc)
@@ -363,9 +369,15 @@ class Pump(asyncio.BufferedProtocol):
             self._over()
             raise
         if self.engine.input_waits:
-            self._loop.call_soon(self._hear_rest, b"")
+            self._loop.call_soon(self._leave, self._hear_more)
         else:
             self._over()
+
+    def _hear_more(self) -> None:
+        if self._cut_off:
+            self._over()
+        else:
+            self._hear_rest(b"")
 
     def _over(self) -> None:
         try:

@@ -37,7 +37,8 @@ from acquit.transport.unread import unread
 RECORDS_PER_TURN: Final = 128
 """The most records that one turn of the loop takes: a quarter of a millisecond, or some ten of updates of keys."""
 READ_BYTES: Final = 256 * 1024
-"""The most that is read from the socket at once. No more than that waits, and the record that it ends in."""
+"""The most that is read from the socket at once, and that one turn decrypts. No more than that waits, and the record
+that it ends in, before the socket is lost; all that it still has, then."""
 WRITE_BYTES: Final = 128 * 1024
 """The most that is encrypted at once: a connection keeps as much memory as that once needed."""
 FAREWELL_S: Final = 5.0
@@ -51,9 +52,9 @@ _RECORD_BYTES_MAX: Final = 16 * 1024 + 2_048
 
 
 def whole_records(data: bytes | bytearray, limit: int) -> int:
-    """Return where the last of at most `limit` records ends that are whole in `data`; 0 without one. What is no record
-    counts, with all that follows: OpenSSL is to see it and to say what it is."""
-    at, end = 0, len(data)
+    """Return where the last of at most `limit` records ends that are whole in the first `READ_BYTES` of `data`; 0
+    without one. What is no record counts, with what follows: OpenSSL is to see it and to say what it is."""
+    at, end = 0, min(len(data), READ_BYTES)
     for _ in range(limit):
         if end - at < _HEADER_BYTES:
             break

@@ -13,8 +13,8 @@ import os
 from contextlib import suppress
 from typing import Final
 
-_BYTES_MAX: Final = 16 * 1024 * 1024
-"""More than a kernel keeps of a connection. Memory is taken for what there is."""
+_BYTES_MAX: Final = 64 * 1024 * 1024
+"""More than kernels are set to keep of a connection. Memory is taken for what there is."""
 
 
 def unread(transport: asyncio.BaseTransport) -> bytes:

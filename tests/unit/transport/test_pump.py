@@ -740,6 +740,66 @@ def test_what_came_before_a_socket_failed_is_heard_in_turns() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("failure", [None, ConnectionResetError()])
+def test_nothing_is_to_be_produced_for_a_socket_that_is_gone(failure: Exception | None) -> None:
+    """Its handler hears so at once, and of the rest and the end when it is their turn."""
+
+    async def main() -> None:
+        exit_ = Turnstile(asyncio.get_running_loop(), 1)
+        exit_.enter(lambda: None)
+        stage = Stage(turn_cost_max=1_000, exit_=exit_)
+        stage.pump.data_received(begins(200))
+        stage.handler.calls.clear()
+        stage.pump.connection_lost(failure)
+        assert stage.handler.calls == [False]
+        assert not stage.pump.writable
+        while "closed" not in stage.handler.calls:
+            await asyncio.sleep(0)
+        assert stage.handler.calls.count(False) == 1
+
+    run(main)
+
+
+def test_what_came_before_an_abort_is_not_heard_although_a_write_had_failed() -> None:
+    async def main() -> None:
+        before, meanwhile = Stage(turn_cost_max=1_000), Stage(turn_cost_max=1_000)
+        for stage in (before, meanwhile):
+            stage.pump.data_received(begins(200))
+        before.pump.abort()
+        heard = len(before.handler.events)
+        before.pump.connection_lost(ConnectionResetError())
+        assert len(before.handler.events) == heard + 1
+        meanwhile.pump.connection_lost(ConnectionResetError())
+        heard = len(meanwhile.handler.events)
+        meanwhile.pump.abort()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(meanwhile.handler.events) == heard + 1
+        for stage in (before, meanwhile):
+            assert isinstance(stage.handler.events[-1], ConnectionEnded)
+            assert stage.handler.calls[-1] == "closed"
+
+    run(main)
+
+
+def test_of_sockets_that_failed_at_once_a_few_are_heard_in_each_round() -> None:
+    async def main() -> None:
+        stages = [Stage(turn_cost_max=1_000, exit_=exit_) for exit_ in [Turnstile(asyncio.get_running_loop(), 2)] * 7]
+        for stage in stages:
+            stage.pump.data_received(begins(200))
+        heard = [[len(stage.handler.events) for stage in stages]]
+        for stage in stages:
+            stage.pump.connection_lost(ConnectionResetError())
+        while not all("closed" in stage.handler.calls for stage in stages):
+            await asyncio.sleep(0)
+            heard.append([len(stage.handler.events) for stage in stages])
+        assert all(len(stage.handler.events) == 202 for stage in stages)
+        rounds = [sum(now > then for then, now in zip(*two, strict=True)) for two in pairwise(heard[1:])]
+        assert max(rounds) <= 2
+
+    run(main)
+
+
 def test_a_handler_that_fails_at_the_rest_hears_of_the_end() -> None:
     async def main() -> None:
         stage = Stage(turn_cost_max=1_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class Socket(asyncio.Transport):
         return self.unsent
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 5671) if name == "peername" else default
+        return ("127.0.0.1", 5671) if name == "peername" else super().get_extra_info(name, default)
 
 
 class Plain(asyncio.Protocol):
@@ -427,6 +428,28 @@ def test_a_connection_that_ended_is_not_aborted_later(monkeypatch: pytest.Monkey
         rig.stream.connection_lost(None)
         await asyncio.sleep(0.01)
         assert not rig.socket.aborted
+
+    run(main)
+
+
+def test_all_that_a_socket_had_unread_is_heard_a_buffer_in_each_turn() -> None:
+    """It may be as much as a kernel keeps."""
+
+    async def main() -> None:
+        rig = Rig()
+        await rig.open()
+        said = rig.said(*[bytes(16_000)] * 100)
+        assert len(said) > 4 * READ_BYTES
+        with tempfile.TemporaryFile(buffering=0) as left:
+            left.write(said)
+            left.seek(0)
+            rig.socket._extra["socket"] = left  # type: ignore[attr-defined]
+            rig.stream.connection_lost(ConnectionResetError())
+        while rig.plain.failure is None:
+            await asyncio.sleep(0)
+        assert sum(map(len, rig.plain.heard)) == 100 * 16_000
+        assert max(map(len, rig.plain.heard)) <= READ_BYTES
+        assert isinstance(rig.plain.failure, ConnectionResetError)
 
     run(main)
 
