@@ -413,22 +413,24 @@ class Server:
             self._turn()
             return changes, out
 
-    def reload_soon(self) -> Later[list[Value]]:
+    def reload_soon(self, asker: str = "") -> Later[list[Value]]:
         """The same, for who is no task: the log tells what came of it, and so does the result, encoded for peers, once
-        all queues go by it."""
+        all queues go by it. The peer with the address `asker` is put out behind that, if it is to be."""
         later = Later[list[Value]]()
 
         def tell(result: list[Value] | RequestFailure, out: list[PeerSocket]) -> None:
             later.finish(result)
             if not self._stopping:
-                self._loop.call_soon(self._put_out, out)  # once the answer is written: who asked may be one of them
+                self._loop.call_soon(self._put_out, out)  # once the answer is written
 
         def finish(done: asyncio.Task[tuple[list[Change], list[PeerSocket]]]) -> None:
             error = None if done.cancelled() else done.exception()
             if error is None and not done.cancelled():
                 changes, out = done.result()
                 told: list[Value] = [change.encode() for change in changes]
-                self._core.administration.adoption.when_done(lambda: tell(told, out))
+                asking = [client for client in out if client.peer.name == asker]
+                self._put_out([client for client in out if client not in asking])
+                self._core.administration.adoption.when_done(lambda: tell(told, asking))
             else:
                 status = 400 if isinstance(error, ConfigurationError) else 409
                 tell(RequestFailure(status, str(error) if error is not None else "the broker is stopping"), [])

@@ -99,8 +99,8 @@ class Administration:
         self.surveys = surveys
         self.auditor = auditor
         self._connections = connections
-        self.reload: Callable[[], Later[list[Value]]] = no_configuration
-        """Reads the configuration again; what has changed. The server's."""
+        self.reload: Callable[[str], Later[list[Value]]] = no_configuration
+        """Reads the configuration again for the peer with this address; what has changed. The server's."""
         self.history: Callable[[Asked, int], Later[History]] = no_history
         """Reads what became of a message from the journal, of which no more than so many bytes. The server's."""
         self._life = life
@@ -469,7 +469,7 @@ def no_history(asked: Asked, bytes_max: int) -> Later[History]:
     return later
 
 
-def no_configuration() -> Later[list[Value]]:
+def no_configuration(asker: str) -> Later[list[Value]]:
     """Answer a reload of a broker that was started without a configuration file."""
     later = Later[list[Value]]()
     later.finish(

@@ -41,18 +41,27 @@ class Adoption:
         self._duplicates = duplicates
         self._limits = limits
         self._steps: Iterator[None] | None = None
-        self._changed: dict[Queue, None] = {}
+        """The walk that is under way."""
+        self._again = False
+        """True if the policies have changed since it began: what it had looked at is looked at again, in another."""
         self._waiting: list[Callable[[], None]] = []
+        self._waiting_for_next: list[Callable[[], None]] = []
 
     def begin(self) -> None:
-        """Look at all topics and queues: the first of them now, the others in the turns that follow."""
-        self._steps = self._go()
-        self.run()
+        """Look at all topics and queues: the first of them now, the others in the turns that follow. Behind a walk that
+        is under way, which is not broken off: changes without end would keep all from being done."""
+        if self._steps is not None:
+            self._again = True
+        else:
+            self._steps = self._go()
+            self.run()
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Call it once everything goes by the policies that there are, perhaps at once."""
+        """Call it once everything goes by the policies that there are, or by later ones; perhaps at once."""
         if self._steps is None:
             call()
+        elif self._again:
+            self._waiting_for_next.append(call)
         else:
             self._waiting.append(call)
 
@@ -62,18 +71,20 @@ class Adoption:
             return False
         if next(self._steps, self) is not self:
             return True
-        self._steps = None
-        waiting, self._waiting = self._waiting, []
-        for call in waiting:
+        self._steps = self._go() if self._again else None
+        self._again = False
+        done, self._waiting, self._waiting_for_next = self._waiting, self._waiting_for_next, []
+        for call in done:
             call()
-        return False
+        return self._steps is not None
 
     def _go(self) -> Iterator[None]:
-        """Look at everything, some at a time. Who breaks off begins anew."""
+        """Look at everything, some at a time."""
         policy_of = self._policies.policy_of
         looked_max = max(1, LOOKED_AT * RULES // max(RULES, self._policies.count))
         topics, queues = list(self._topics.by_address.values()), list(self._queues.by_name.values())
         addresses = self._duplicates.addresses()
+        changed: list[Queue] = []
         everything: Iterator[Topic | Queue | str] = chain(topics, queues, addresses)
         left = looked_max
         for one in everything:
@@ -84,23 +95,24 @@ class Adoption:
             if isinstance(one, str):
                 self._duplicates.apply_policy(one, policy_of(one))
             elif isinstance(one, Queue):
-                self._look_at(one)
+                if self._look_at(one):
+                    changed.append(one)
             else:
                 one.policy = policy_of(one.address)
-        changed, self._changed = self._changed, {}
         self._limits.policies_changed(queue for queue in changed if not queue.removing)
 
-    def _look_at(self, queue: Queue) -> None:
+    def _look_at(self, queue: Queue) -> bool:
+        """Bring a queue to its policy. True if that is another one."""
         before, policy = queue.policy, self._policies.policy_of(queue.address)
         if queue.removing or policy is before or policy == before:
-            return
+            return False
         queue.policy = policy
         if policy.message_groups and not before.message_groups:
             self._learn_groups(queue)
         queue.look_at_policy()
         reconsider(queue)
         self._life.wake(queue)
-        self._changed[queue] = None
+        return True
 
     def _learn_groups(self, queue: Queue) -> None:
         """Note the groups of what entered a queue while it had none."""

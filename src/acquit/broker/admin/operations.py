@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 def _reload(request: ManagementRequest) -> Later[Value]:
-    return request.broker.reload().then(lambda changes: {"changes": changes})
+    return request.broker.reload(request.peer).then(lambda changes: {"changes": changes})
 
 
 def _rotate(request: ManagementRequest) -> Later[Value]:

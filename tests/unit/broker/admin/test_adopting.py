@@ -41,7 +41,30 @@ def test_where_there_are_many_rules_a_turn_looks_at_fewer() -> None:
     assert adopted(world, 3) == LOOKED_AT // 10
 
 
-def test_a_second_change_under_way_begins_anew_and_both_are_answered_in_the_end() -> None:
+def test_changes_without_end_keep_nobody_waiting() -> None:
+    world = full_of_queues()
+    told: list[int] = []
+    administration = world.core.administration
+
+    def put(number: int) -> None:
+        later = administration.put_rule("#", {"max_delivery_attempts": 3, "messages_max": 100 + number})
+        later.when_finished(lambda _: told.append(number))
+
+    put(0)
+    for number in range(1, 40):
+        put(number)
+        administration.adoption.run()
+        world.sync()
+    assert len(told) > 20
+    assert told == sorted(told)
+    while administration.adoption.run():
+        pass
+    world.settle()
+    assert told == list(range(40))
+    assert {queue.policy.messages_max for queue in world.core.queues.by_name.values()} == {139}
+
+
+def test_a_second_change_under_way_comes_behind_the_first_and_both_are_answered_in_the_end() -> None:
     world = full_of_queues()
     told: list[object] = []
     for attempts in (3, 4):

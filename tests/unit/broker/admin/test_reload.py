@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, User
 from acquit.broker.server import Server
 from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import management
-from acquit.errors import AcquitError, ConfigurationError
+from acquit.errors import AcquitError, ConfigurationError, ConnectionClosed
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.extensions import BROKER
@@ -327,6 +328,33 @@ def test_who_is_put_out_by_a_reload_hears_first_what_has_changed(tmp_path: Path,
             assert [change["key"] for change in told["changes"]] == [f"users.ada.{key}"]
             with pytest.raises(AcquitError):
                 await asyncio.to_thread(ask, server.url)
+        finally:
+            await server.stop()
+
+    asyncio.run(story())
+
+
+def test_who_is_put_out_is_not_served_until_all_queues_have_changed(tmp_path: Path) -> None:
+    def go_on(connection: acquit.Connection) -> None:
+        while True:
+            connection.session().close()
+
+    def stay(url: str, change: Callable[[], object]) -> None:
+        options = acquit.ConnectOptions(reconnect=None)
+        with acquit.connect(url.replace("//", "//ada:one@"), options=options) as connection:
+            change()
+            with pytest.raises(ConnectionClosed, match="log in again"):
+                go_on(connection)
+
+    async def story() -> None:
+        server, path = await serve(tmp_path, GUARDED)
+        try:
+            loop = asyncio.get_running_loop()
+            waiting: list[Callable[[], None]] = []
+            server._core.administration.adoption.when_done = waiting.append  # type: ignore[method-assign]
+            path.write_text(GUARDED.replace('"one"', '"two"'))
+            await asyncio.to_thread(stay, server.url, lambda: loop.call_soon_threadsafe(server.reload_soon))
+            assert len(waiting) == 1
         finally:
             await server.stop()
 
