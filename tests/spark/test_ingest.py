@@ -335,6 +335,9 @@ def test_what_can_be_known_beforehand(tmp_path: Path) -> None:
     json = {"bodyAs": "json", "bodySchema": "id BIGINT"}
     with pytest.raises(ConfigurationError, match="bodyAs = json makes the column json, .* columns body: choose it, or"):
         IngestOptions(url="amqp://host", address="a", table=tmp_path, columns=("body",), source=json)
+    IngestOptions(
+        url="amqp://host", address="a", table=tmp_path, columns=("body",), source=json, format=TableFormat.PARQUET
+    )  # bodies are held to the schema, and kept as they are
     with pytest.raises(ConfigurationError, match="expected an absolute path, got table"):
         IngestOptions(url="amqp://host", address="a", table=Path("table"))
     with pytest.raises(ConfigurationError, match="option parts = '0'"):

@@ -99,13 +99,25 @@ def check_types(options: IngestOptions, columns: StructType) -> None:
         return
     found = StructType.fromJson(json.loads(text))
     for field in found:
-        # As text these do not say what may be null, which is no matter to readers.
-        have, want = field.dataType.simpleString(), columns[field.name].dataType.simpleString()
-        if have != want:
+        have, want = field.dataType, columns[field.name].dataType
+        if _as_read(have) != _as_read(want):
             raise ConfigurationError(
-                f"table {options.table}: its column {field.name} is {have}, this pipeline writes {want}. Name another "
-                "table, or give the bodySchema that it was made with"
+                f"table {options.table}: its column {field.name} is {have.simpleString()}, this pipeline writes "
+                f"{want.simpleString()}. Name another table, or give the bodySchema that it was made with"
             )
+
+
+def _as_read(kind: DataType) -> object:
+    """Return what readers go by: members of a STRUCT by their names, in any order, and not what may be null."""
+    match kind:
+        case StructType():
+            return {field.name: _as_read(field.dataType) for field in kind}
+        case ArrayType():
+            return [_as_read(kind.elementType)]
+        case MapType():
+            return _as_read(kind.keyType), _as_read(kind.valueType)
+        case _:
+            return kind.simpleString()
 
 
 def _columns_written(options: IngestOptions) -> list[str]:
@@ -126,10 +138,10 @@ def _schema_of(table: Path, path: Path) -> pa.Schema:
 
 
 def _partitions_of(table: Path, path: Path) -> list[str]:
-    """Return the columns that are in the names of folders, and not in the file."""
-    top, folder = table.resolve(), path.resolve().parent
+    """Return the columns that are in the names of folders, and not in the file. Such a folder may be a link."""
+    top, folder = table.resolve(), path.parent
     names: list[str] = []
-    while folder != top and "=" in folder.name:
+    while folder.resolve() != top and "=" in folder.name:
         names.insert(0, folder.name.partition("=")[0])
         folder = folder.parent
     return names

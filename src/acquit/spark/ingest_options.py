@@ -93,7 +93,8 @@ class IngestOptions(BrokerAccess, SparkAt):
         unknown = [name for name in self.columns if name not in available]
         if unknown:
             raise ConfigurationError(f"columns: {', '.join(unknown)} given; the source has {', '.join(available)}")
-        if self.columns and source.body_as is BodyAs.JSON and BodyAs.JSON not in self.columns:
+        whole = self.format is TableFormat.DELTA  # which keeps what the source made, and Parquet what is chosen of it
+        if whole and self.columns and source.body_as is BodyAs.JSON and BodyAs.JSON not in self.columns:
             raise ConfigurationError(
                 "option bodyAs = json makes the column json, which is not one of the columns "
                 f"{', '.join(self.columns)}: choose it, or leave bodyAs out"

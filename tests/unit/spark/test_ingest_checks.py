@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from acquit.errors import ConfigurationError
 from acquit.spark.ingest import IngestOptions, TableFormat
@@ -98,6 +99,51 @@ def test_a_parquet_table_with_other_partitions_is_refused(tmp_path: Path, top: s
     for other in ((), ("queue",), ("posted_day", "queue")):
         with pytest.raises(ConfigurationError, match="is partitioned by queue, posted_day; this pipeline writes part"):
             check_table(options_of(table, partition_by=other, **given))
+
+
+def test_a_partition_may_be_a_link_to_another_disk(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    listed(table, "0", schema=SEVERAL, folder="queue=a/posted_day=2026-01-31")
+    begun(table / "_acquit" / "checkpoint", 0)
+    (table / "queue=a").rename(tmp_path / "elsewhere")
+    (table / "queue=a").symlink_to(tmp_path / "elsewhere")
+    given: dict[str, Any] = {"columns": ("sequence", "json", "queue"), "source": JSON}
+    given["partition_by"] = ("queue", "posted_day")
+    check_table(options_of(table, **given))
+    (tmp_path / "linked").symlink_to(table)
+    check_table(options_of(tmp_path / "linked", **given))
+
+
+def test_members_may_come_in_another_order(tmp_path: Path) -> None:
+    """Readers go by their names, however deep they are."""
+
+    def columns(*names: str) -> StructType:
+        inner = StructType([StructField(name, LongType()) for name in names])
+        kinds = {names[0]: ArrayType(inner), names[1]: MapType(StringType(), inner)}
+        return StructType().add("json", StructType([StructField(name, kinds[name]) for name in sorted(names)]))
+
+    def reversed_(there: StructType) -> StructType:
+        struct = there["json"].dataType
+        assert isinstance(struct, StructType)
+        return StructType().add("json", StructType(struct.fields[::-1]))
+
+    schema = pa.schema([("json", pa.null())])
+    there = columns("a", "b")
+    listed(
+        tmp_path / "t",
+        "0",
+        schema=schema.with_metadata({"org.apache.spark.sql.parquet.row.metadata": there.json()}),
+    )
+    options = options_of(tmp_path / "t", columns=("json",), source=JSON)
+    check_types(options, reversed_(there))
+    inner = (
+        columns("a", "b")
+        .json()
+        .replace('"name":"a","nullable":true,"type":"long"', '"name":"c","nullable":true,"type":"long"')
+    )
+    for other in (columns("b", "a"), columns("a", "c"), StructType.fromJson(json.loads(inner))):
+        with pytest.raises(ConfigurationError, match="its column json is"):
+            check_types(options, other)
 
 
 def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
