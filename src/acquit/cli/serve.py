@@ -108,9 +108,11 @@ async def _serve(make_server: Callable[[], Server], data: Path, http: Http | Non
     try:
         await _live(make_server, data, http)
     finally:
-        # The end of the loop gives signals their defaults back, and one that came late would be the exit code. They are
-        # blocked in this thread, the only one that is left then.
+        # A signal that came late would be the exit code. They are ignored; and as the end of the loop gives some their
+        # defaults back, they are blocked in this thread, the only one that is left then.
         await asyncio.get_running_loop().shutdown_default_executor()
+        for number in (*_STOPS, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPS, signal.SIGHUP))
 
 

@@ -124,11 +124,13 @@ def test_a_signal_to_read_again_that_comes_early_is_kept(tmp_path: Path) -> None
 
 
 def test_a_second_signal_that_comes_late_is_not_how_it_ended_either(tmp_path: Path) -> None:
-    """The thread that opened the folder is idle until the loop's end, and hears signals for the process."""
+    """A thread that is there yet, though it may be joined, hears signals for the process."""
     late = """
-import threading
+import threading, time
 mask = signal.pthread_sigmask
 def mask_and_kill(*arguments):
+    if threading.current_thread() is threading.main_thread():
+        threading.Thread(target=time.sleep, args=(0.1,)).start()
     mask(*arguments)
     if threading.current_thread() is threading.main_thread():
         os.kill(os.getpid(), signal.SIGTERM)
