@@ -219,6 +219,17 @@ def cut(world: World) -> bool:
     return True
 
 
+def cut_before_it_is_read(world: World) -> bool:
+    """A connection is gone, and what had arrived is not read by then: a write has failed before."""
+    links = [link for link in world.network.links if not link.is_cut and link.client.into.size + link.server.into.size]
+    if not links:
+        return False
+    link = world.fault_rng.choice(links)
+    world.broke(link.client.process)
+    link.cut(notices=(True, True), unread=True)
+    return True
+
+
 def cut_in_a_transaction(world: World) -> bool:
     """A connection is gone between the steps of a transaction, or before its commit is answered."""
     busy = {
@@ -340,6 +351,7 @@ FAULTS: Final = {
         Fault(dead_disk, 1, "disk"),
         Fault(no_descriptors, 1, "disk"),
         Fault(cut, 6, "network"),
+        Fault(cut_before_it_is_read, 20, "network", "something is under way"),
         Fault(cut_in_a_transaction, 6, "network", "somebody has posted in a transaction"),
         Fault(cut_in_a_commit, 5, "network", "a commit is under way"),
         Fault(cut_over_a_taken_message, 20, "network", "a message was taken from a receiver that resumes"),

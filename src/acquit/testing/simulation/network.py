@@ -3,16 +3,18 @@
 A `TcpConnection` has two `Pipe`s, each with the `TcpEnd` that writes and the one that reads. Bytes that an end writes
 arrive later, in pieces of drawn sizes, in order. An end whose process is killed closes, as the kernel would do it:
 what it had written still arrives. A link that is *cut* loses what is under way, and its ends notice when they notice,
-each for itself, or never.
+each for itself, or never. What had arrived by then is read before, or is still in the socket of an end that notices.
 """
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from acquit.testing.simulation.loops import Process, Scheduler
 
@@ -47,10 +49,16 @@ class TcpEnd(asyncio.Transport):
         self._paused = False
         self._writing_paused = False
         self._high = HIGH_BYTES
+        self.unread = b""
+        """Bytes that have arrived, and are still in the socket when the end is lost."""
+        self._socket: IO[bytes] | None = None
         self.out: Pipe = None  # type: ignore[assignment]
         self.into: Pipe = None  # type: ignore[assignment]
 
     # -- asyncio's transport -------------------------------------------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket if name == "socket" else super().get_extra_info(name, default)
 
     def write(self, data: Any) -> None:
         if self._closing or self._lost or not data:
@@ -130,10 +138,16 @@ class TcpEnd(asyncio.Transport):
 
     def lose(self, why: Exception | None) -> None:
         """The socket is gone."""
-        if not self._lost:
-            self._lost = True
-            if self._protocol is not None:  # else nobody has accepted it yet
-                self._protocol.connection_lost(why)
+        if self._lost:
+            return
+        self._lost = True
+        if self._protocol is None:  # nobody has accepted it yet
+            return
+        with tempfile.TemporaryFile(buffering=0) if self.unread else nullcontext() as self._socket:
+            if self._socket is not None:
+                self._socket.write(self.unread)
+                self._socket.seek(0)
+            self._protocol.connection_lost(why)
 
     @property
     def takes(self) -> bool:
@@ -230,13 +244,16 @@ class Pipe:
             self._end_told = True
             sink.ended()
 
-    def cut(self, after: int) -> None:
-        """Cut the direction: `after` bytes of those under way still arrive, and nothing after them."""
+    def cut(self, after: int, *, unread: bool = False) -> None:
+        """Cut the direction: `after` bytes of those under way still arrive, and nothing after them. `unread`: they stay
+        in the socket."""
         data = b"" if self.broken else b"".join(self._chunks)[:after]
         self.broken = True
         self._chunks.clear()
         self.size = 0
-        if data and self._sink.takes:
+        if unread:
+            self._sink.unread = data
+        elif data and self._sink.takes:
             self._sink.process.call_soon(self._last_words, data)
 
     def _last_words(self, data: bytes) -> None:
@@ -269,11 +286,12 @@ class TcpConnection:
         if end.into.size and not other.process.dead:
             other.process.call_later(self._network.weather.latency_s, other.lose, ConnectionResetError())
 
-    def cut(self, *, notices: tuple[bool, bool]) -> None:
-        """Lose what is under way. `notices`: whether the client, and the server, hear of it at all."""
+    def cut(self, *, notices: tuple[bool, bool], unread: bool = False) -> None:
+        """Lose what is under way. `notices`: whether the client, and the server, hear of it at all. `unread`: they read
+        nothing more before, as where a write fails."""
         rng = self._network.scheduler.rng
         for end, heard in zip((self.client, self.server), notices, strict=True):
-            end.into.cut(int(rng.random() * (end.into.size + 1)))
+            end.into.cut(int(rng.random() * (end.into.size + 1)), unread=unread)
             if heard and not end.process.dead:
                 end.process.call_later(rng.random() * 0.05, end.lose, ConnectionResetError())
 

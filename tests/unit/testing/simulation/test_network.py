@@ -9,13 +9,20 @@ import pytest
 
 from acquit.testing.simulation.loops import Process, Scheduler
 from acquit.testing.simulation.network import Network, TcpConnection
+from acquit.transport.unread import unread
 
 
 class Hearing(asyncio.Protocol):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
-        self.heard = b""
+        self.heard = self.left = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.left = unread(self.transport)
 
     def data_received(self, data: bytes) -> None:
         self.heard += data
@@ -35,3 +42,21 @@ def test_nothing_arrives_behind_a_cut(after: int) -> None:
     link.cut(notices=(False, False))
     scheduler.run_for(1.0)
     assert hearing.heard == b"before"[:after]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_what_had_arrived_of_a_cut_is_read_before_or_left_in_the_socket(left: bool) -> None:
+    found = set()
+    for seed in range(60):
+        scheduler = Scheduler(Random(seed))
+        network = Network(scheduler)
+        client, server = Process(scheduler, "client"), Process(scheduler, "server")
+        hearing = Hearing()
+        link = TcpConnection(network, client, server, 1, asyncio.Protocol())
+        network.accept(link, lambda: hearing)  # noqa: B023 - it is called at once
+        link.client.write(b"before")
+        link.cut(notices=(False, True), unread=left)
+        scheduler.run_for(1.0)
+        assert not (hearing.heard if left else hearing.left)
+        found.add(hearing.heard + hearing.left)
+    assert found == {b"before"[:size] for size in range(7)}
