@@ -262,6 +262,11 @@ class ReceiverBase:
         that somebody gave."""
 
     @property
+    def kept(self) -> list[MessageCore]:
+        """The messages that stay its own when the connection is lost."""
+        return []
+
+    @property
     def address(self) -> str:
         """Address of the source, as the peer says it."""
         source = self.link.source

@@ -261,23 +261,14 @@ class ResumingReceiver(ReceiverCore):
             return
         self.give_back(message)
 
+    @property
+    def kept(self) -> list[MessageCore]:
+        """The messages that are here without an outcome: the broker holds them for us."""
+        found = self._held.values()
+        return [held.message for held in found if held.message is not None and held.outcome is None]
+
     def on_interrupted(self, failure: Failure) -> None:
-        """The connection is lost: what is here stays ours, under new numbers, as the broker holds it for us."""
-        session = self.session
-        for held in self._held.values():
-            message = held.message
-            if message is None or held.outcome is not None:
-                continue
-            before, after = message.number, session.take_number()
-            handed_out = session.handed_out
-            if before in handed_out:
-                # Whoever claims the message meanwhile, in another thread, does it under the one number or the other.
-                handed_out[after] = message
-                message.number = after
-                if handed_out.pop(before, None) is None:
-                    handed_out.pop(after, None)
-            else:
-                message.number = after
+        """The connection is lost: what is here stays ours."""
         self._expected.clear()
         self._maps.compared = False
         if self.drained is not None:

@@ -12,9 +12,10 @@ connection from those of the present one, and `restore` begins it again, with al
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from acquit.client.core_base import CoreBase
@@ -183,12 +184,30 @@ class SessionCore(SessionCoreBase):
             sender.on_interrupted([delivery for delivery in lost if delivery.link is sender.link])
         resumed = {receiver.link for receiver in self.receivers if receiver.resumes}
         lose([delivery for delivery in lost if delivery.link not in resumed], failure.message)
+        self._renumber([message for receiver in self.receivers for message in receiver.kept])
         for receiver in self.receivers:
             receiver.on_interrupted(failure)
         for errand in tuple(self.errands):
             errand.on_ended(failure)
         if self.transactions is not None:
             self.transactions.on_interrupted(failure)
+
+    def _renumber(self, kept: Iterable[MessageCore]) -> None:
+        """Give messages that stay ours the numbers of the next connection: in the order in which they were handed out,
+        which acknowledgements go by, and then in that in which they came."""
+        by_number = {message.number: message for message in sorted(kept, key=attrgetter("number"))}
+        handed_out = self.handed_out
+        first = [number for number in list(handed_out) if number in by_number]
+        for before in dict.fromkeys([*first, *by_number]):
+            message, after = by_number[before], self.take_number()
+            if before in handed_out:
+                # Whoever claims the message meanwhile, in another thread, does it under the one number or the other.
+                handed_out[after] = message
+                message.number = after
+                if handed_out.pop(before, None) is None:
+                    handed_out.pop(after, None)
+            else:
+                message.number = after
 
     def forget(self, link: object, failure: Failure) -> None:
         """A link is gone, without a word of the peer."""

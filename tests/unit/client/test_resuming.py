@@ -84,6 +84,29 @@ def test_what_was_handed_out_stays_ours_over_a_lost_connection(broker: acquit.Br
         assert depth(broker) == 0
 
 
+def test_acknowledging_up_to_a_message_goes_by_the_order_of_handing_out_over_a_lost_connection(
+    broker: acquit.Broker, proxy: Proxy
+) -> None:
+    """Of all receivers of the session: what was handed out behind it is nobody's to acknowledge yet."""
+    with connect(proxy.url) as connection:
+        for name in "ab":
+            for number in range(3):
+                connection.session().sender(name).send(f"{name}{number}")
+        session = connection.session("client")
+        receivers = [session.receiver(name, name=name, exactly_once=MemoryStore()) for name in "ab"]
+        handed_out = [receiver.receive(timeout=5) for _ in range(2) for receiver in receivers]
+        b0 = handed_out[1]
+        assert b0 is not None and b0.body == "b0"
+        proxy.cut()
+        connection.session().sender("c").send("restored")
+        assert session.acknowledge(b0).status is ReceiptStatus.APPLIED
+        assert (depth(broker, "a"), depth(broker, "b")) == (2, 2)
+        (last,) = (receiver.receive(timeout=5) for receiver in receivers[:1])
+        assert last is not None and last.body == "a2"
+        session.acknowledge()
+        assert (depth(broker, "a"), depth(broker, "b")) == (0, 1)
+
+
 def test_a_message_that_is_taken_as_it_arrives_is_resumed(
     broker: acquit.Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
