@@ -24,16 +24,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError
 from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error, write_all
-from acquit.store.folder import STUB, Folder, StoreIdentity
+from acquit.store.folder import PART, STUB, Folder, StoreIdentity
 from acquit.store.reading import FolderContents, FolderReader
 from acquit.store.scan import SegmentReader, unreadable
 
@@ -163,7 +164,7 @@ class _Copy:
             sum(self._aside.values()) + journal_bytes,
             newest,
             newest_bytes,
-            max(_left_before(self.reader.folder), 0 if archive else contents.journal[0] - 1),
+            _left(self.reader.folder, {*self._aside, *contents.journal}) if archive else contents.journal[0] - 1,
         )
 
     def _listed(self) -> FolderContents:
@@ -247,7 +248,8 @@ def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = 
     contents = FolderReader(path, folder.disk).contents()
     try:
         with folder.lock():
-            _write_mark(folder, contents.identity.store, max(contents.journal), _left_before(folder), clock_us())
+            left = _left(folder, {*contents.stubs, *contents.archive, *contents.journal})
+            _write_mark(folder, contents.identity.store, max(contents.journal), left, clock_us())
             folder.disk.sync_folder(path)
     except OSError as error:
         raise store_error(error, str(path / MARK)) from error
@@ -257,7 +259,7 @@ def left_behind(folder: Folder) -> int:
     """Return the last segment that the copy which this folder is, or was, was made without, as those before it; 0 where
     it is no copy, or was made with all. Raises StoreCorrupt where its mark is not what was written."""
     through = 0
-    for name in sorted({MARK, USED_MARK}.intersection(folder.disk.names(folder.path))):
+    for name in (MARK, USED_MARK):  # the one becomes the other, perhaps at this moment
         path = folder.path / name
         try:
             file = folder.disk.open(path, OpenMode.READ)
@@ -267,6 +269,8 @@ def left_behind(folder: Folder) -> int:
                 file.close()
             if type(told) is not int:
                 raise ValueError(f"left_behind is {told!r}")
+        except FileNotFoundError:
+            continue
         except OSError as error:
             raise unreadable(error, str(path)) from error
         except NOT_WHAT_WAS_WRITTEN as error:
@@ -275,12 +279,14 @@ def left_behind(folder: Folder) -> int:
     return through
 
 
-def _left_before(folder: Folder) -> int:
-    """Return the same, for another mark. Where there is damage, nothing: `ledger verify` says what is missing then."""
+def _left(folder: Folder, there: Collection[int]) -> int:
+    """Return the same, for another mark, of a folder that has these segments and stubs: some may have been brought
+    since. Where the mark is damaged, nothing: `ledger verify` says what is missing then."""
     try:
-        return left_behind(folder)
+        before = left_behind(folder)
     except StoreCorrupt:
         return 0
+    return next((number for number in range(before, 0, -1) if number not in there), 0)
 
 
 def begin_epoch(folder: Folder, identity: StoreIdentity) -> StoreIdentity:
@@ -297,17 +303,14 @@ def begin_epoch(folder: Folder, identity: StoreIdentity) -> StoreIdentity:
 
 def _write_mark(folder: Folder, store: uuid.UUID, newest: int, left: int, taken_us: int) -> None:
     told = {"store": str(store), "taken_us": taken_us, "newest": newest, "left_behind": left}
-    _write(folder, folder.path / MARK, json.dumps(told).encode() + b"\n")
-
-
-def _write(folder: Folder, path: Path, content: bytes) -> None:
-    file = folder.disk.open(path, OpenMode.WRITE)
+    part = folder.path / f"{MARK}.{secrets.token_hex(4)}{PART}"  # whole or not at all: a torn one would say less
+    file = folder.disk.open(part, OpenMode.WRITE)
     try:
-        file.truncate(0)
-        write_all(file, content, 0)
+        write_all(file, json.dumps(told).encode() + b"\n", 0)
         file.sync()
     finally:
         file.close()
+    folder.disk.rename(part, folder.path / MARK)
 
 
 __all__ = [

@@ -10,12 +10,13 @@ from random import Random
 
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreLocked
+from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreFull, StoreLocked
 from acquit.ledger.recovery import close_journal, open_journal
 from acquit.ledger.verify import Head, read_head, verify
 from acquit.protocol.constants import ACCEPTED
+from acquit.store import backup
 from acquit.store.backup import EPOCH_GAP, MARK, USED_MARK, back_up, mark
-from acquit.store.disk import Disk, OpenMode, PosixDisk
+from acquit.store.disk import Disk, DiskFile, OpenMode, PosixDisk
 from acquit.store.folder import STUB, Folder
 from acquit.store.memory import MemoryDisk
 from acquit.store.options import JournalOptions
@@ -235,6 +236,61 @@ def test_a_restored_broker_that_goes_on_and_its_copies_say_it() -> None:
     assert verify(DATA, disk=world.disk).problems == (
         f"segment {gone}: missing, and no record says that retention deleted it",
     )
+
+
+def test_what_was_brought_since_is_not_left_behind() -> None:
+    """The archive can be copied by other means: then a copy of all that there is has all."""
+    world = lively()
+    disk = MemoryDisk()
+    back_up(DATA, DATA, disk=world.disk, target_disk=disk)
+    *others, last = world_archive(world)
+    bring(world.disk, disk, others)
+    some, all_ = MemoryDisk(), MemoryDisk()
+    assert back_up(DATA, DATA, archive=True, disk=disk, target_disk=some).left_behind == last
+    bring(world.disk, disk, [last])
+    assert back_up(DATA, DATA, archive=True, disk=disk, target_disk=all_).left_behind == 0
+    mark(DATA, disk=disk)
+    for complete in (disk, all_):
+        assert through(complete) == []
+        complete.remove(Folder(DATA, complete).segment(others[0], archived=True))
+        assert verify(DATA, disk=complete).problems == (
+            f"segment {others[0]}: missing, and no record says that retention deleted it",
+        )
+
+
+def bring(source: Disk, target: Disk, numbers: list[int]) -> None:
+    for number in numbers:
+        path = Folder(DATA, source).segment(number, archived=True)
+        there, copy = source.open(path, OpenMode.READ), target.open(path, OpenMode.WRITE)
+        copy.write(there.read(there.size(), 0), 0)
+
+
+def test_a_mark_that_cannot_be_written_leaves_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_all(file: DiskFile, data: bytes, offset: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    disk = MemoryDisk()
+    back_up(DATA, DATA, disk=lively().disk, target_disk=disk)
+    left = through(disk)
+    with monkeypatch.context() as full:
+        full.setattr(backup, "write_all", write_all)
+        with pytest.raises(StoreFull):
+            mark(DATA, disk=disk)
+    assert through(disk) == left
+    mark(DATA, disk=disk)
+    assert through(disk) == left
+
+
+def test_a_mark_that_is_used_up_as_it_is_read() -> None:
+    class Racing(MemoryDisk):
+        def open(self, path: Path, mode: OpenMode) -> DiskFile:
+            if path == DATA / MARK and path in self.files:
+                self.files[DATA / USED_MARK] = self.files.pop(path)
+            return super().open(path, mode)
+
+    disk = Racing()
+    back_up(DATA, DATA, disk=lively().disk, target_disk=disk)
+    assert through(disk)
 
 
 def test_a_mark_that_was_changed_hides_nothing_that_recovery_reads() -> None:
