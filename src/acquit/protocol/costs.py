@@ -21,6 +21,7 @@ from acquit.protocol.definitions import (
     Modified,
     Open,
     Rejected,
+    Released,
     Transfer,
 )
 
@@ -51,14 +52,24 @@ on which links that is."""
 DELIVERY_COST: Final = 10
 """Cost of a delivery that gets an outcome, or is given back: a state is changed, often a record is written."""
 
-FAILURE_COST: Final = 200
-"""Cost of a delivery that gets *rejected* or *modified*, which may post a copy of its message, a dead letter."""
+RETURN_COST: Final = 200
+"""Cost of a delivery that its receiver does not accept: a copy of its message may be posted elsewhere, a dead letter,
+whatever the outcome is, by the limits of its queue or the outcome that its source has by default."""
 
 ACCEPTED_COST: Final = 2
 """Cost of a delivery that gets *accepted*: it leaves with all its neighbours at once."""
 
-STATE_COSTS: Final[dict[type, int]] = {Accepted: ACCEPTED_COST, Rejected: FAILURE_COST, Modified: FAILURE_COST}
-"""Costs of a delivery of which the peer tells a state, by its class; DELIVERY_COST is that of all others."""
+RECEIVER_COSTS: Final[dict[type, int]] = {
+    Accepted: ACCEPTED_COST,
+    Rejected: RETURN_COST,
+    Released: RETURN_COST,
+    Modified: RETURN_COST,
+    type(None): RETURN_COST,
+}
+"""Costs of a delivery of which its receiver tells a state, by the class of that; DELIVERY_COST is that of others."""
+
+SENDER_COSTS: Final[dict[type, int]] = {Accepted: ACCEPTED_COST}
+"""The same for its sender, who settles what we have said."""
 
 UNBOUNDED: Final = sys.maxsize
 """Budget of a turn without limit: more than anybody can spend."""
@@ -83,20 +94,17 @@ class Turn:
         """Begin another turn."""
         self.left = min(self.left, 0) + self._cost_max
 
-    def spend(self, cost: int) -> None:
-        """Take off the cost of something that was done."""
-        self.left -= cost
-
 
 __all__ = [
     "ACCEPTED_COST",
     "DELIVERY_COST",
-    "FAILURE_COST",
     "FRAME_COSTS",
     "HEAD_BYTES_PER_COST",
     "PREDICTED_COST",
+    "RECEIVER_COSTS",
+    "RETURN_COST",
+    "SENDER_COSTS",
     "SINGLE_COST",
-    "STATE_COSTS",
     "UNBOUNDED",
     "Turn",
 ]

@@ -29,7 +29,7 @@ from acquit.errors import LocalProtocolError
 from acquit.protocol.connection_base import ConnectionBase, Event
 from acquit.protocol.constants import Outcome
 from acquit.protocol.contexts import Contexts
-from acquit.protocol.costs import DELIVERY_COST, STATE_COSTS
+from acquit.protocol.costs import DELIVERY_COST, RECEIVER_COSTS, SENDER_COSTS
 from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
@@ -651,7 +651,7 @@ class SessionDeliveries:
     def hear_ids(self, role: Role, ids: Sequence[int], settled: bool, state: DeliveryState | None) -> int:
         """Hear it of the first of these, as many as fit in the turn and one; how many."""
         turn = self.connection.turn
-        cost = STATE_COSTS.get(state.__class__, DELIVERY_COST)
+        cost = (RECEIVER_COSTS if role else SENDER_COSTS).get(state.__class__, DELIVERY_COST)
         ids = ids[: 1 + max(0, turn.left) // cost]
         turn.left -= cost * len(ids)
         unsettled = self._listed(role, ids[0] & MASK, ids[-1] & MASK) if ids else {}

@@ -318,21 +318,22 @@ class Pump(asyncio.BufferedProtocol):
         Python's collector runs."""
         self._ended = True
         over: Callable[[], None] = self._over
-        if self._transport is not None:
+        try:
             if not self._writing_paused:
                 self.pause_writing()  # nothing must be produced while the end waits for its turn
-            if isinstance(exc, OSError) and not self._cut_off:
+            if self._transport is not None and isinstance(exc, OSError):  # else it was closed here, or cut off
                 rest = unread(self._transport)
                 if rest or self.engine.input_waits:
                     over = partial(self._hear_rest, rest)
-        self._transport = None
-        if isinstance(exc, ssl.SSLError):
-            self.tls_failure = reason(exc)
-        for timer in (self._timer, self._linger):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._linger = None
-        self._leave(over)
+        finally:
+            self._transport = None
+            if isinstance(exc, ssl.SSLError):
+                self.tls_failure = reason(exc)
+            for timer in (self._timer, self._linger):
+                if timer is not None:
+                    timer.cancel()
+            self._timer = self._linger = None
+            self._leave(over)
 
     def pause_writing(self) -> None:
         """The socket's buffer is full."""
@@ -363,21 +364,18 @@ class Pump(asyncio.BufferedProtocol):
 
     def _hear_rest(self, rest: bytes) -> None:
         """Hear what came before the loss, in as many turns as the engine takes for it, and then the loss."""
+        if self._cut_off:
+            self._over()
+            return
         try:
             self._handle(self.engine.receive_data(rest, self._loop.time()))
         except BaseException:
             self._over()
             raise
         if self.engine.input_waits:
-            self._loop.call_soon(self._leave, self._hear_more)
+            self._loop.call_soon(self._leave, partial(self._hear_rest, b""))
         else:
             self._over()
-
-    def _hear_more(self) -> None:
-        if self._cut_off:
-            self._over()
-        else:
-            self._hear_rest(b"")
 
     def _over(self) -> None:
         try:

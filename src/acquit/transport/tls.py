@@ -254,10 +254,14 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the socket is gone: behind all that came."""
+        """Hear that the socket is gone: behind all that came. Twice is once."""
+        if self._lost:
+            return
+        self._ended = self._lost = True
         if self._raw is not None and isinstance(exc, OSError):
             self._waiting += unread(self._raw)
-        self._ended = self._lost = True
+        if self._waiting and not self._full:
+            self.pause_writing()  # what is written now goes nowhere, and there is something to hear before the end
         self._failure = self._failure or exc
         if self._timer is not None:
             self._timer.cancel()

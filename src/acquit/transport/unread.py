@@ -13,8 +13,10 @@ import os
 from contextlib import suppress
 from typing import Final
 
-_BYTES_MAX: Final = 64 * 1024 * 1024
-"""More than kernels are set to keep of a connection. Memory is taken for what there is."""
+_PIECE_BYTES: Final = 256 * 1024
+_PIECES_MAX: Final = 32
+"""8 MiB, a little more than a kernel keeps of a connection unless it is told to. Of all connections together it bounds
+what it keeps (tcp_mem on Linux), and so what can be found here."""
 
 
 def unread(transport: asyncio.BaseTransport) -> bytes:
@@ -23,9 +25,11 @@ def unread(transport: asyncio.BaseTransport) -> bytes:
     socket = transport.get_extra_info("socket")
     if socket is None or transport.get_extra_info("ssl_object") is not None:
         return b""
-    with suppress(OSError):  # nothing; or where sockets are no files, it stays with the loss
-        return os.read(socket.fileno(), _BYTES_MAX)
-    return b""
+    found: list[bytes] = []
+    with suppress(OSError):  # there is no more
+        while len(found) < _PIECES_MAX and (piece := os.read(socket.fileno(), _PIECE_BYTES)):
+            found.append(piece)
+    return b"".join(found)
 
 
 __all__ = ["unread"]

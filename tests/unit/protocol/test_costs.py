@@ -8,9 +8,9 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.costs import (
     ACCEPTED_COST,
     DELIVERY_COST,
-    FAILURE_COST,
     FRAME_COSTS,
     PREDICTED_COST,
+    RETURN_COST,
     SINGLE_COST,
     UNBOUNDED,
     Turn,
@@ -24,6 +24,7 @@ from acquit.protocol.definitions import (
     Flow,
     Modified,
     Performative,
+    Received,
     Rejected,
     Released,
     Role,
@@ -65,7 +66,7 @@ def turns(peer: Peer, data: bytes) -> list[list[Event]]:
 def test_what_is_overdrawn_is_taken_from_the_turns_that_follow() -> None:
     turn = Turn(100)
     turn.begin()
-    turn.spend(250)
+    turn.left -= 250
     left = []
     for _ in range(3):
         turn.begin()
@@ -76,7 +77,7 @@ def test_what_is_overdrawn_is_taken_from_the_turns_that_follow() -> None:
 def test_a_turn_without_limit_does_not_end() -> None:
     turn = Turn(0)
     turn.begin()
-    turn.spend(1 << 40)
+    turn.left -= 1 << 40
     assert turn.left == UNBOUNDED - (1 << 40) > 0
 
 
@@ -157,7 +158,7 @@ def test_a_disposition_of_many_deliveries_is_cut_and_nothing_overtakes_it(last: 
     states = [len(event.deliveries) for event in heard[:-1] if isinstance(event, StatesReceived)]
     assert len(states) == len(heard) - 1
     assert sum(states) == 1_000
-    assert max(states) <= COST_MAX // DELIVERY_COST + 1
+    assert max(states) <= COST_MAX // RETURN_COST + 1
     assert link.session.unsettled() == []
 
 
@@ -273,15 +274,18 @@ def test_a_frame_cut_in_two_by_the_socket_does_not_keep_the_turn() -> None:
 @pytest.mark.parametrize(
     ("state", "cost"),
     [
-        (Released(), DELIVERY_COST),
         (Accepted(), ACCEPTED_COST),
-        (Rejected(), FAILURE_COST),
-        (Modified(delivery_failed=True), FAILURE_COST),
+        (Rejected(), RETURN_COST),
+        (Released(), RETURN_COST),
+        (Modified(), RETURN_COST),
+        (None, RETURN_COST),
+        (Received(0, 0), DELIVERY_COST),
     ],
 )
-def test_a_disposition_costs_what_its_deliveries_do(state: DeliveryState, cost: int) -> None:
+def test_a_disposition_costs_what_its_deliveries_do(state: DeliveryState | None, cost: int) -> None:
     peer, link = sent(1_000)
-    served = turns(peer, b"".join(disposition(first, first + 49, state) for first in range(0, 1_000, 50)))
+    said = (Disposition(Role.RECEIVER, first, first + 49, True, state) for first in range(0, 1_000, 50))
+    served = turns(peer, b"".join(encode_frame(0, encode_composite(one)) for one in said))
     states = [sum(len(event.deliveries) for event in events if isinstance(event, StatesReceived)) for events in served]
     assert sum(states) == 1_000
     assert max(states) <= COST_MAX // cost + 1

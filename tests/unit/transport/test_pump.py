@@ -21,6 +21,7 @@ from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, Sas
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.options import ConnectionOptions
 from acquit.transport import Pump, PumpOptions
+from acquit.transport import pump as module
 from acquit.transport.pump import LITTLE_BYTES, endpoint_name
 from acquit.transport.turnstile import Turnstile
 from tests.support.wire import kinds
@@ -762,20 +763,24 @@ def test_nothing_is_to_be_produced_for_a_socket_that_is_gone(failure: Exception 
 
 def test_what_came_before_an_abort_is_not_heard_although_a_write_had_failed() -> None:
     async def main() -> None:
-        before, meanwhile = Stage(turn_cost_max=1_000), Stage(turn_cost_max=1_000)
-        for stage in (before, meanwhile):
+        exit_ = Turnstile(asyncio.get_running_loop(), 1)
+        exit_.enter(lambda: None)
+        before, meanwhile, waiting = (Stage(turn_cost_max=1_000, exit_=one) for one in (None, None, exit_))
+        for stage in (before, meanwhile, waiting):
             stage.pump.data_received(begins(200))
         before.pump.abort()
         heard = len(before.handler.events)
         before.pump.connection_lost(ConnectionResetError())
         assert len(before.handler.events) == heard + 1
         meanwhile.pump.connection_lost(ConnectionResetError())
-        heard = len(meanwhile.handler.events)
-        meanwhile.pump.abort()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert len(meanwhile.handler.events) == heard + 1
-        for stage in (before, meanwhile):
+        waiting.pump.connection_lost(ConnectionResetError())
+        for stage in (meanwhile, waiting):
+            heard = len(stage.handler.events)
+            stage.pump.abort()
+            while "closed" not in stage.handler.calls:
+                await asyncio.sleep(0)
+            assert len(stage.handler.events) == heard + 1
+        for stage in (before, meanwhile, waiting):
             assert isinstance(stage.handler.events[-1], ConnectionEnded)
             assert stage.handler.calls[-1] == "closed"
 
@@ -796,6 +801,22 @@ def test_of_sockets_that_failed_at_once_a_few_are_heard_in_each_round() -> None:
         assert all(len(stage.handler.events) == 202 for stage in stages)
         rounds = [sum(now > then for then, now in zip(*two, strict=True)) for two in pairwise(heard[1:])]
         assert max(rounds) <= 2
+
+    run(main)
+
+
+def test_whatever_fails_as_a_socket_is_lost_the_end_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(transport: asyncio.BaseTransport) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(module, "unread", fail)
+
+    async def main() -> None:
+        stage = Stage()
+        with pytest.raises(MemoryError):
+            stage.pump.connection_lost(ConnectionResetError())
+        assert isinstance(stage.handler.events[-1], ConnectionEnded)
+        assert stage.handler.calls[-1] == "closed"
 
     run(main)
 

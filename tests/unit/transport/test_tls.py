@@ -445,6 +445,7 @@ def test_all_that_a_socket_had_unread_is_heard_a_buffer_in_each_turn() -> None:
             left.seek(0)
             rig.socket._extra["socket"] = left  # type: ignore[attr-defined]
             rig.stream.connection_lost(ConnectionResetError())
+        assert rig.plain.calls[-1] == "full"  # it is to produce nothing for what it hears now
         while rig.plain.failure is None:
             await asyncio.sleep(0)
         assert sum(map(len, rig.plain.heard)) == 100 * 16_000

@@ -81,16 +81,15 @@ class Adoption:
     def _go(self) -> Iterator[None]:
         """Look at everything, some at a time."""
         policy_of = self._policies.policy_of
-        looked_max = max(1, LOOKED_AT * RULES // max(RULES, self._policies.count))
         topics, queues = list(self._topics.by_address.values()), list(self._queues.by_name.values())
         addresses = self._duplicates.addresses()
         changed: list[Queue] = []
         everything: Iterator[Topic | Queue | str] = chain(topics, queues, addresses)
-        left = looked_max
+        left = self._looked_at_most()
         for one in everything:
             if not left:
                 yield
-                left = looked_max
+                left = self._looked_at_most()
             left -= 1
             if isinstance(one, str):
                 self._duplicates.apply_policy(one, policy_of(one))
@@ -100,6 +99,9 @@ class Adoption:
             else:
                 one.policy = policy_of(one.address)
         self._limits.policies_changed(queue for queue in changed if not queue.removing)
+
+    def _looked_at_most(self) -> int:
+        return max(1, LOOKED_AT * RULES // max(RULES, self._policies.count))
 
     def _look_at(self, queue: Queue) -> bool:
         """Bring a queue to its policy. True if that is another one."""

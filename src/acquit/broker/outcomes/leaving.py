@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 if TYPE_CHECKING:
     from acquit.broker.message import QueueBase
 
-GIVEN_BACK_MAX: Final = 100
-"""Deliveries given back in one turn, about. Each is a change of state, often with a record."""
+GIVEN_BACK_MAX: Final = 40
+"""Deliveries given back in one turn, about. Each is a change of state, often with a record, or even a dead letter."""
 
 _T = TypeVar("_T")
 

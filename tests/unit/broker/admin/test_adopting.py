@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from acquit.broker.admin.adopting import LOOKED_AT, RULES
 from acquit.broker.options import AddressRule, BrokerOptions
 from tests.support.broker_world import World
@@ -48,7 +50,11 @@ def test_changes_without_end_keep_nobody_waiting() -> None:
 
     def put(number: int) -> None:
         later = administration.put_rule("#", {"max_delivery_attempts": 3, "messages_max": 100 + number})
-        later.when_finished(lambda _: told.append(number))
+        later.when_finished(lambda _: tell(number))
+
+    def tell(number: int) -> None:
+        told.append(number)
+        assert min(queue.policy.messages_max for queue in world.core.queues.by_name.values()) >= 100 + number
 
     put(0)
     for number in range(1, 40):
@@ -62,6 +68,19 @@ def test_changes_without_end_keep_nobody_waiting() -> None:
     world.settle()
     assert told == list(range(40))
     assert {queue.policy.messages_max for queue in world.core.queues.by_name.values()} == {139}
+
+
+def test_rules_that_come_under_way_make_each_step_smaller() -> None:
+    world = full_of_queues()
+    world.core.administration.put_rule("#", {"max_delivery_attempts": 3})
+    world.core.apply(
+        BrokerOptions(address=tuple(AddressRule(f"more{at}", {"ring_size": 1}) for at in range(10 * RULES)))
+    )
+    seen = [adopted(world, 3)]
+    while world.core.administration.adoption.run():
+        seen.append(adopted(world, 3))
+    steps = [after - before for before, after in pairwise(seen)]
+    assert 0 < max(steps[1:]) <= LOOKED_AT // 10
 
 
 def test_a_second_change_under_way_comes_behind_the_first_and_both_are_answered_in_the_end() -> None:

@@ -126,7 +126,7 @@ class FakeBroker:
     def points(self, queue: str) -> list[TrendPoint]:
         return [TrendPoint(9, 5, 4, 3, 2)]
 
-    def reload(self) -> Later[list[object]]:
+    def reload(self, asker: str) -> Later[list[object]]:
         return ready([{"key": "a", "old": 1, "new": 2}])
 
 

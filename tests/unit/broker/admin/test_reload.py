@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -336,7 +337,8 @@ def test_who_is_put_out_by_a_reload_hears_first_what_has_changed(tmp_path: Path,
 
 def test_who_is_put_out_is_not_served_until_all_queues_have_changed(tmp_path: Path) -> None:
     def go_on(connection: acquit.Connection) -> None:
-        while True:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
             connection.session().close()
 
     def stay(url: str, change: Callable[[], object]) -> None:
