@@ -142,6 +142,8 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             self._stage = "open"
         try:
             protocol.connection_made(self)
+            if self._full:
+                protocol.pause_writing()
         except BaseException:
             self.abort()
             raise
