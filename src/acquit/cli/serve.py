@@ -108,10 +108,12 @@ async def _serve(make_server: Callable[[], Server], data: Path, http: Http | Non
     try:
         await _live(make_server, data, http)
     finally:
-        # A signal that came late would be the exit code. They are ignored; and as the end of the loop gives some their
-        # defaults back, they are blocked in this thread, the only one that is left then.
-        await asyncio.get_running_loop().shutdown_default_executor()
+        # A signal that came late would be the exit code. They are ignored, and no more the loop's, which gives its own
+        # their defaults back at its end; and they are blocked in this thread, the only one that is left then.
+        loop = asyncio.get_running_loop()
+        await loop.shutdown_default_executor()
         for number in (*_STOPS, signal.SIGHUP):
+            loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPS, signal.SIGHUP))
 
