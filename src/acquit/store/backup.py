@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
@@ -34,7 +33,7 @@ from typing import Final
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError
 from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error, write_all
-from acquit.store.folder import PART, STUB, Folder, StoreIdentity
+from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.reading import FolderContents, FolderReader
 from acquit.store.scan import SegmentReader, unreadable
 
@@ -250,7 +249,6 @@ def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = 
         with folder.lock():
             left = _left(folder, {*contents.stubs, *contents.archive, *contents.journal})
             _write_mark(folder, contents.identity.store, max(contents.journal), left, clock_us())
-            folder.disk.sync_folder(path)
     except OSError as error:
         raise store_error(error, str(path / MARK)) from error
 
@@ -303,14 +301,7 @@ def begin_epoch(folder: Folder, identity: StoreIdentity) -> StoreIdentity:
 
 def _write_mark(folder: Folder, store: uuid.UUID, newest: int, left: int, taken_us: int) -> None:
     told = {"store": str(store), "taken_us": taken_us, "newest": newest, "left_behind": left}
-    part = folder.path / f"{MARK}.{secrets.token_hex(4)}{PART}"  # whole or not at all: a torn one would say less
-    file = folder.disk.open(part, OpenMode.WRITE)
-    try:
-        write_all(file, json.dumps(told).encode() + b"\n", 0)
-        file.sync()
-    finally:
-        file.close()
-    folder.disk.rename(part, folder.path / MARK)
+    folder.write_whole(folder.path / MARK, json.dumps(told).encode() + b"\n")
 
 
 __all__ = [

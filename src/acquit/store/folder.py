@@ -120,18 +120,22 @@ class Folder:
 
     def write_identity(self, identity: StoreIdentity) -> None:
         """Whole or not at all."""
-        part = self.identity_path.with_suffix(f".{secrets.token_hex(4)}{PART}")
         try:
-            file = self.disk.open(part, OpenMode.WRITE)
-            try:
-                write_all(file, identity.encode(), 0)
-                file.sync()
-            finally:
-                file.close()
-            self.disk.rename(part, self.identity_path)
-            self.disk.sync_folder(self.path)
+            self.write_whole(self.identity_path, identity.encode())
         except OSError as error:
             raise store_error(error, str(self.identity_path)) from error
+
+    def write_whole(self, path: Path, content: bytes) -> None:
+        """Write a file that lies in the folder itself, durably, and whole or not at all. Raises OSError."""
+        part = path.with_suffix(f".{secrets.token_hex(4)}{PART}")
+        file = self.disk.open(part, OpenMode.WRITE)
+        try:
+            write_all(file, content, 0)
+            file.sync()
+        finally:
+            file.close()
+        self.disk.rename(part, path)
+        self.disk.sync_folder(self.path)
 
     def remove_parts(self) -> None:
         """Remove what an earlier process had begun to write and not finished."""

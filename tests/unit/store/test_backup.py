@@ -14,7 +14,7 @@ from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreFull, Stor
 from acquit.ledger.recovery import close_journal, open_journal
 from acquit.ledger.verify import Head, read_head, verify
 from acquit.protocol.constants import ACCEPTED
-from acquit.store import backup
+from acquit.store import folder as folder_module
 from acquit.store.backup import EPOCH_GAP, MARK, USED_MARK, back_up, mark
 from acquit.store.disk import Disk, DiskFile, OpenMode, PosixDisk
 from acquit.store.folder import STUB, Folder
@@ -273,7 +273,7 @@ def test_a_mark_that_cannot_be_written_leaves_the_one_before(monkeypatch: pytest
     back_up(DATA, DATA, disk=lively().disk, target_disk=disk)
     left = through(disk)
     with monkeypatch.context() as full:
-        full.setattr(backup, "write_all", write_all)
+        full.setattr(folder_module, "write_all", write_all)
         with pytest.raises(StoreFull):
             mark(DATA, disk=disk)
     assert through(disk) == left

@@ -82,4 +82,4 @@ def test_what_commands_leave_in_a_data_folder_is_the_brokers(tmp_path: Path, own
     PosixDisk().make_folder(data / "folder" / "in it")
     lock, mark_, *others = owners.handed_over
     assert (lock, others) == ("lock", ["other", "folder", "in it"])
-    assert mark_.startswith("backup.json.")  # its name until it is whole
+    assert mark_.startswith("backup.")  # its name until it is whole
