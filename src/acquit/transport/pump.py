@@ -134,7 +134,7 @@ _read_buffer: Final = _ReadBuffer()
 
 
 class Pump(asyncio.BufferedProtocol):
-    """The life of one socket. Give it to `connect`, or make one for each connection of `listen`.
+    """The life of one socket. Give it to `connect`, or make one for each connection of an `Acceptor`.
 
     `peer` and `local` are the two ends as ``host:port``, "?" before the socket is connected; `encrypted` says whether
     TLS protects it, and `tls_failure` why that has ended it: the peer's alert, for example; "" where it has not.

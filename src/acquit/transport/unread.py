@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -23,6 +24,8 @@ def unread(transport: asyncio.BaseTransport) -> bytes:
     """Return what the socket has left of a transport that has failed; b"" where there is nothing, and for TLS, which
     has taken that (`tls`). To be called by `connection_lost`, with an OSError."""
     socket = transport.get_extra_info("socket")
+    if sys.platform == "win32":  # there its number is none of a file's, and may be another file's
+        return b""
     if socket is None or transport.get_extra_info("ssl_object") is not None:
         return b""
     found: list[bytes] = []

@@ -40,6 +40,10 @@ class Wire(asyncio.Transport):
         self.written: list[bytes] = []
         self.full = False
         self.calls: list[str] = []
+        self.socket: socket.socket | None = None
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.socket if name == "socket" else super().get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         self.written.append(bytes(data))
@@ -720,7 +724,7 @@ def test_what_came_before_a_socket_failed_is_heard_in_turns() -> None:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)
-            stage.wire._extra["socket"] = ours  # type: ignore[attr-defined]
+            stage.wire.socket = ours
             stage.pump.connection_made(stage.wire)
             both = begins(200)
             stage.pump.data_received(both[:1_001])

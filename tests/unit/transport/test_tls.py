@@ -8,7 +8,7 @@ import ssl
 import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from hypothesis import given
@@ -46,6 +46,7 @@ class Socket(asyncio.Transport):
         self.sent = bytearray()
         self.paused = self.closed = self.aborted = False
         self.unsent = 0
+        self.left: IO[bytes] | None = None
         self.limits: tuple[int | None, int | None] = (None, None)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -76,7 +77,7 @@ class Socket(asyncio.Transport):
         return self.unsent
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 5671) if name == "peername" else super().get_extra_info(name, default)
+        return {"peername": ("127.0.0.1", 5671), "socket": self.left}.get(name, default)
 
 
 class Plain(asyncio.Protocol):
@@ -445,7 +446,7 @@ def test_all_that_a_socket_had_unread_is_heard_a_buffer_in_each_turn() -> None:
         with tempfile.TemporaryFile(buffering=0) as left:
             left.write(said)
             left.seek(0)
-            rig.socket._extra["socket"] = left  # type: ignore[attr-defined]
+            rig.socket.left = left
             rig.stream.connection_lost(ConnectionResetError())
         assert rig.plain.calls[-1] == "full"  # it is to produce nothing for what it hears now
         while rig.plain.failure is None:

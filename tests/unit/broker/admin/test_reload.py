@@ -335,7 +335,9 @@ def test_who_is_put_out_by_a_reload_hears_first_what_has_changed(tmp_path: Path,
     asyncio.run(story())
 
 
-def test_who_is_put_out_is_not_served_until_all_queues_have_changed(tmp_path: Path) -> None:
+def test_who_is_put_out_is_not_served_until_all_queues_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def go_on(connection: acquit.Connection) -> None:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -353,7 +355,7 @@ def test_who_is_put_out_is_not_served_until_all_queues_have_changed(tmp_path: Pa
         try:
             loop = asyncio.get_running_loop()
             waiting: list[Callable[[], None]] = []
-            server._core.administration.adoption.when_done = waiting.append  # type: ignore[method-assign]
+            monkeypatch.setattr(server._core.administration.adoption, "when_done", waiting.append)
             path.write_text(GUARDED.replace('"one"', '"two"'))
             await asyncio.to_thread(stay, server.url, lambda: loop.call_soon_threadsafe(server.reload_soon))
             assert len(waiting) == 1

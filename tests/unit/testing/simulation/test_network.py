@@ -46,17 +46,20 @@ def test_nothing_arrives_behind_a_cut(after: int) -> None:
 
 @pytest.mark.parametrize("left", [False, True])
 def test_what_had_arrived_of_a_cut_is_read_before_or_left_in_the_socket(left: bool) -> None:
-    found = set()
-    for seed in range(60):
-        scheduler = Scheduler(Random(seed))
-        network = Network(scheduler)
-        client, server = Process(scheduler, "client"), Process(scheduler, "server")
-        hearing = Hearing()
-        link = TcpConnection(network, client, server, 1, asyncio.Protocol())
-        network.accept(link, lambda: hearing)  # noqa: B023 - it is called at once
-        link.client.write(b"before")
-        link.cut(notices=(False, True), unread=left)
-        scheduler.run_for(1.0)
-        assert not (hearing.heard if left else hearing.left)
-        found.add(hearing.heard + hearing.left)
-    assert found == {b"before"[:size] for size in range(7)}
+    ends = [cut_behind(b"before", seed, left) for seed in range(60)]
+    assert not any(end.heard if left else end.left for end in ends)
+    assert {end.heard + end.left for end in ends} == {b"before"[:size] for size in range(7)}
+
+
+def cut_behind(data: bytes, seed: int, left: bool) -> Hearing:
+    """The end that something was written to before its connection was cut."""
+    scheduler = Scheduler(Random(seed))
+    network = Network(scheduler)
+    client, server = Process(scheduler, "client"), Process(scheduler, "server")
+    hearing = Hearing()
+    link = TcpConnection(network, client, server, 1, asyncio.Protocol())
+    network.accept(link, lambda: hearing)
+    link.client.write(data)
+    link.cut(notices=(False, True), unread=left)
+    scheduler.run_for(1.0)
+    return hearing
