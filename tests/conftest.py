@@ -214,10 +214,13 @@ def shell(logging_as_before: None, monkeypatch: pytest.MonkeyPatch, capsys: pyte
         )
         capsys.readouterr()
         heard = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         try:
             code = run([str(argument) for argument in arguments])
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, heard)  # `acquit serve` hears none as its process ends
+        finally:  # `acquit serve` hears none as its process ends, nor would processes that a test starts
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            signal.pthread_sigmask(signal.SIG_SETMASK, heard)
         return Ran(code, *capsys.readouterr())
 
     return execute
