@@ -104,7 +104,7 @@ KINDS: Final[Mapping[str, tuple[Make, JsonDecoder | None]]] = {
 def handed_out(message: Message, sequence: int) -> bytes:
     """As an acquit broker sends it."""
     sections = scan_sections(message.encode())
-    return sections.header + make_body(sections, sequence, NOW_MS)
+    return sections.header + bytes(make_body(sections, sequence, NOW_MS))
 
 
 def cost_us(payloads: list[bytes], decoder: JsonDecoder | None, folder: Path) -> float:

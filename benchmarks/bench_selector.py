@@ -42,7 +42,7 @@ def main() -> None:
     properties["text"] = "the quick brown fox jumps over the lazy dog"
     message = Message(b"x" * 1_000, durable=True, message_id="ID:1", subject="order", correlation_id="somebody")
     message.application_properties = properties
-    body = shape_body(message.encode(), 1, 1_700_000_000_000)
+    body = bytes(shape_body(message.encode(), 1, 1_700_000_000_000))
 
     def look(text: str) -> tuple[float, bool]:
         matches = compile_selector(text).matches

@@ -25,6 +25,7 @@ from acquit.broker.queue import NodeState
 from acquit.errors import DecodeError
 from acquit.protocol.codec import encode
 from acquit.protocol.extensions import ACQUIRED_COUNT
+from acquit.protocol.rope import Rope
 from acquit.protocol.sections import Sections, scan_sections
 from acquit.protocol.types import Symbol, UInt
 from acquit.store.interface import Position
@@ -299,7 +300,7 @@ def tell_returns(message: Message) -> None:
         message.body = merge_annotations(message.body, count)
 
 
-def restore_body(message: Message, payload: bytes) -> bytes:
+def restore_body(message: Message, payload: bytes) -> bytes | Rope:
     """The body as it was before it was let go: as posted, and with what outcomes merged into it since."""
     if message.extra is None:
         plain = make_plain_body(payload, message.sequence, message.posted_us // 1000)
@@ -319,7 +320,7 @@ def learn_group(message: Message) -> None:
     """Note the group of a message that entered while its queue had none, if its body is in memory: others are looked at
     as they are read."""
     if message.body is not None:
-        _learn_group(message, scan_sections(message.body))
+        _learn_group(message, scan_sections(message.whole_body()))
 
 
 def _learn_group(message: Message, sections: Sections) -> None:

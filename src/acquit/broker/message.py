@@ -14,6 +14,7 @@ from acquit.ledger.events import COPY, DISPATCHED, DURABLE
 from acquit.ledger.live import ATTEMPTS_KEPT_MAX
 from acquit.ledger.records import AttemptNote
 from acquit.ledger.rows import ROW_BYTES
+from acquit.protocol.rope import Rope
 
 if TYPE_CHECKING:
     from acquit.broker.nodes.lifetime import Temporary
@@ -280,7 +281,7 @@ class Message:
         sequence: int,
         queue: QueueBase,
         state: NodeState,
-        body: bytes | None,
+        body: bytes | Rope | None,
         fingerprint: int,
         flags: int,
         priority: int,
@@ -314,6 +315,12 @@ class Message:
     def durable(self) -> bool:
         """True if it is in the journal."""
         return bool(self.flags & DURABLE)
+
+    def whole_body(self) -> bytes:
+        """Return its body, which is in memory, in one piece, and keep it so."""
+        assert self.body is not None
+        body = self.body = bytes(self.body)
+        return body
 
     @property
     def told_durable(self) -> bool:

@@ -19,6 +19,7 @@ from acquit.broker.links.endpoints import Producer
 from acquit.broker.links.parting import held_by
 from acquit.broker.message_run import MessageGroup, MessageRun
 from acquit.broker.transact.coordinator import Control
+from acquit.ledger.recorder import NOTHING_SUMMED
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import AmqpCondition, Error, TransactionalState
 from acquit.protocol.events import (
@@ -130,7 +131,13 @@ class PeerEvents:
     def _deliveries_received(self, peer: Peer, event: DeliveriesReceived) -> None:
         context = event.link.context
         if context.__class__ is Producer:
-            self._poster.receive(context, event.deliveries)
+            if event.crc is None:
+                self._poster.receive(context, event.deliveries)
+            else:
+                recorder = self._life.scribe.recorder
+                recorder.summed = event.deliveries[0].payload, event.crc
+                self._poster.receive(context, event.deliveries)
+                recorder.summed = NOTHING_SUMMED
             self._crediting.top_up(context)
         elif isinstance(context, RequestLink):
             self._management.receive(context, event.deliveries)

@@ -31,6 +31,10 @@ _POSTING = int(RecordKind.POSTING)
 _POSTED = int(EventKind.POSTED)
 
 
+NOTHING_SUMMED: Final = (b"", 0)
+"""No payload whose CRC-32 is known: it is that of no octets."""
+
+
 class Recorder:
     """All appends of one broker go through here. On the loop.
 
@@ -41,6 +45,8 @@ class Recorder:
         """`events_max`: a TRANSITIONS record is cut at this many events, so that no record grows without bound."""
         self.journal = journal
         self.table = table
+        self.summed: tuple[bytes, int] = NOTHING_SUMMED
+        """A payload whose CRC-32 is known before it is recorded, and that. Whoever sets it takes it back."""
         self._events_bytes_max = events_max * EVENT.size
         self._events = bytearray()
         """Packed events that are to be a record, or several."""
@@ -71,7 +77,9 @@ class Recorder:
         journal = self.journal
         if journal.full and not essential:
             raise StoreFull("the disk is full: no postings until there is room")
-        crc = crc32(payload)
+        summed, crc = self.summed
+        if payload is not summed:
+            crc = crc32(payload)
         fingerprint = len(payload) << 32 | crc
         event = pack_event(sequence, origin, time_us, fingerprint, queue, actor, kind, flags, 0, transaction)
         return journal.append(_POSTING, event, meta, payload, crc), fingerprint

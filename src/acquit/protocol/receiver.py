@@ -8,6 +8,7 @@ from io import BytesIO
 from itertools import islice
 from operator import lt
 from typing import Final
+from zlib import crc32
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.connection_base import Event
@@ -43,24 +44,30 @@ class _Arriving:
     """A delivery that has begun to arrive and not ended.
 
     `buffer` has what came in frames before the present one. It is a BytesIO, as that gives its content without a copy:
-    a large message is not there twice when it is complete.
+    a large message is not there twice when it is complete. `crc` is the CRC-32 of the same: whoever records a large
+    message needs that of all of it, and would take milliseconds over it at once.
     """
 
-    __slots__ = ("buffer", "counted_bytes", "delivery", "ignored")
+    __slots__ = ("buffer", "counted_bytes", "crc", "delivery", "ignored")
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
         self.ignored = False
         self.buffer: BytesIO | None = None
+        self.crc = 0
         self.counted_bytes = 0
 
 
 @dataclass(slots=True)
 class DeliveriesReceived(Event):
-    """Complete deliveries of one link, in order. Settle them with `delivery.settle` or `session.settle_all`."""
+    """Complete deliveries of one link, in order. Settle them with `delivery.settle` or `session.settle_all`.
+
+    `crc` is the CRC-32 of the payload of the first of them, where that came in several frames; None: it is not known.
+    """
 
     link: ReceivingLink
     deliveries: list[Delivery]
+    crc: int | None = None
 
 
 @dataclass(slots=True)
@@ -202,7 +209,7 @@ class ReceivingLink(Link):
     def take_deliveries(self, deliveries: list[Delivery], unsettled: bool) -> None:
         """Take deliveries that `fastpath` has found, within `room_for_run`; those unsettled are in the map already."""
         self._count_run(len(deliveries), unsettled)
-        self._hand_over(deliveries)
+        self._hand_over(deliveries, None)
 
     def take_run(self, run: ReceivedRun) -> None:
         """Take deliveries that `fastpath` has found, within `room_for_run`."""
@@ -455,17 +462,20 @@ class ReceivingLink(Link):
             if arriving.buffer is None:
                 arriving.buffer = BytesIO()
             arriving.buffer.write(payload)
+            arriving.crc = crc32(payload, arriving.crc)
             arriving.counted_bytes = size
             if not self.session.connection.assemble(len(payload)):
                 self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, UNFINISHED)
         else:
+            crc = None
             if arriving.buffer is not None:
                 arriving.buffer.write(payload)
+                crc = crc32(payload, arriving.crc)
                 payload = arriving.buffer.getvalue()
             self._let_go(arriving)
             if not arriving.ignored:
                 arriving.delivery.payload = payload
-                self._hand_over([arriving.delivery])
+                self._hand_over([arriving.delivery], crc)
             else:
                 self._check_drained()
 
@@ -484,13 +494,13 @@ class ReceivingLink(Link):
             self.session.events.append(DeliveryAborted(self, delivery.tag))
         self._check_drained()
 
-    def _hand_over(self, deliveries: list[Delivery]) -> None:
+    def _hand_over(self, deliveries: list[Delivery], crc: int | None) -> None:
         events = self.session.events
         last = events[-1] if events else None
         if isinstance(last, DeliveriesReceived) and last.link is self:
             last.deliveries += deliveries
         else:
-            events.append(DeliveriesReceived(self, deliveries))
+            events.append(DeliveriesReceived(self, deliveries, crc))
         self._check_drained()
 
     def _stop(self) -> None:

@@ -25,6 +25,7 @@ from acquit.protocol.definitions import (
 )
 from acquit.protocol.delivery import Delivery, DeliveryState, SentRun, is_outcome
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
+from acquit.protocol.rope import ROPE_MIN, Rope
 from acquit.protocol.serial import MASK, add
 from acquit.protocol.session_base import SessionBase
 from acquit.protocol.settlement import Input, Phase, apply
@@ -99,7 +100,7 @@ class TransferTemplate:
         self.layout = f">I{len(self.before_id)}sI2s{tag_bytes}s{len(self.tail)}s"
         self.pack = struct.Struct(self.layout).pack
         self.head_bytes = 4 + len(self.before_id) + 4 + 2 + tag_bytes + len(self.tail)
-        self.payload_bytes_max = link.session.connection.frame_size_max - self.head_bytes
+        self.payload_bytes_max = min(link.session.connection.frame_size_max - self.head_bytes, ROPE_MIN - 1)
         if link.remote_max_message_size:
             self.payload_bytes_max = min(self.payload_bytes_max, link.remote_max_message_size)
         phase, _ = apply(Role.SENDER, Phase.NEW, Input.TRANSFER_SETTLED if settled else Input.TRANSFER)
@@ -110,7 +111,7 @@ class TransferTemplate:
         self,
         link: SendingLink,
         tags: Sequence[bytes],
-        payloads: Sequence[bytes],
+        payloads: Sequence[bytes | Rope],
         contexts: Sequence[object],
         first: int,
     ) -> int:
@@ -138,7 +139,7 @@ class TransferTemplate:
             if size > payload_bytes_max or len(tag) != tag_bytes:
                 break
             out.append(pack(head_bytes + size, before_id, delivery_id, between, tag, tail))
-            out.append(payload)
+            out.append(payload)  # type: ignore[arg-type]  # a rope is longer
             if unsettled:
                 outgoing[delivery_id] = Delivery(link, delivery_id, tag, 0, b"", phase, contexts[index])
             delivery_id = (delivery_id + 1) & MASK
@@ -188,7 +189,7 @@ class HalfWritten:
         self,
         link: SendingLink,
         delivery: Delivery,
-        payload: bytes,
+        payload: bytes | Rope,
         offset: int,
         settled: bool,
         state: TransactionalState | None,
@@ -259,7 +260,7 @@ class SendingLink(Link):
     def send(
         self,
         tag: bytes,
-        payload: bytes,
+        payload: bytes | Rope,
         *,
         settled: bool | None = None,
         state: DeliveryState | None = None,
@@ -295,7 +296,7 @@ class SendingLink(Link):
             session.out.append(
                 template.pack(size, template.before_id, delivery_id, template.between, tag, template.tail)
             )
-            session.out.append(payload)
+            session.out.append(payload)  # type: ignore[arg-type]  # a rope is longer
             session.next_outgoing_id = (session.next_outgoing_id + 1) & MASK
             session.remote_incoming_window -= 1
             return self._sent(tag, 0, template.phase, context)
@@ -311,7 +312,7 @@ class SendingLink(Link):
     def send_all(
         self,
         tags: Sequence[bytes],
-        payloads: Sequence[bytes],
+        payloads: Sequence[bytes | Rope],
         contexts: Sequence[object],
         *,
         settled: bool | None = None,
@@ -432,7 +433,7 @@ class SendingLink(Link):
     def _send_by_codec(
         self,
         tag: bytes,
-        payload: bytes,
+        payload: bytes | Rope,
         settled: bool,
         state: DeliveryState | None,
         message_format: int,
@@ -466,7 +467,7 @@ class SendingLink(Link):
             self.half_written = HalfWritten(self, delivery, payload, offset, settled, transaction)
             session.add_half_written(self.half_written)
         else:
-            session.write_transfer(head, payload)
+            session.write_transfer(head, bytes(payload))
         if resume or not (self.remote_attach and self.remote_attach.incomplete_unsettled):
             self._templates[4 * len(tag) + 2 * resume + settled] = TransferTemplate(self, len(tag), settled, resume)
         return delivery
@@ -487,7 +488,7 @@ class SendingLink(Link):
     def _local_attach_sent(self, attach: Attach) -> None:
         self.delivery_count = attach.initial_delivery_count or 0
 
-    def _check_send(self, tag: bytes, payload: bytes, settled: bool, resume: bool) -> None:
+    def _check_send(self, tag: bytes, payload: bytes | Rope, settled: bool, resume: bool) -> None:
         if not self.sendable:
             raise LocalProtocolError(f"link {self.name!r} cannot send now: {self._why_not_sendable()}")
         if not 0 < len(tag) <= TAG_BYTES_MAX:

@@ -20,7 +20,14 @@ from acquit.errors import StoreCorrupt
 from acquit.store.disk import DiskFile, OpenMode, store_error
 from acquit.store.folder import Folder
 from acquit.store.interface import ERASED, Position, Record, SegmentInfo
-from acquit.store.record import RECORD_HEAD_BYTES, RecordMalformed, decode_record, find_payload, record_bytes
+from acquit.store.record import (
+    PIECE_BYTES,
+    RECORD_HEAD_BYTES,
+    RecordMalformed,
+    decode_record,
+    find_payload,
+    record_bytes,
+)
 from acquit.store.segment import HEADER_BYTES, SEAL_HEAD_BYTES, Seal, decode_seal, decode_seal_head
 
 START: Final = Position(0)
@@ -185,7 +192,9 @@ class RecordReader:
         path = str(self._folder.segment(info.number, archived=info.archived))
         with self._file(info.number) as file:
             try:
-                data = file.read(max(size_hint, RECORD_HEAD_BYTES), offset)
+                # Of a large one the size comes first: what is read to its end by chance would be cut off by a copy.
+                small = RECORD_HEAD_BYTES <= size_hint <= PIECE_BYTES
+                data = file.read(size_hint if small else RECORD_HEAD_BYTES, offset)
                 if len(data) < RECORD_HEAD_BYTES:
                     raise StoreCorrupt("the file ends before this record", path=path, offset=offset)
                 size = record_bytes(data)
@@ -193,7 +202,7 @@ class RecordReader:
                     # A lying length is bounded by what the segment can hold.
                     if size > info.file_bytes + self._catalog.end - info.base:
                         raise StoreCorrupt(f"a record of {size} bytes", path=path, offset=offset)
-                    data += file.read(size - len(data), offset + len(data))
+                    data = file.read(size, offset)
             except OSError as error:
                 raise store_error(error, path) from error
         try:

@@ -35,7 +35,15 @@ from acquit.store.interface import (
     SegmentInfo,
 )
 from acquit.store.options import MIB, JournalOptions
-from acquit.store.record import BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, StoreKind, pack_crc, pack_head, padding
+from acquit.store.record import (
+    BATCH_HEAD_BYTES,
+    PIECE_BYTES,
+    RECORD_HEAD_BYTES,
+    StoreKind,
+    pack_crc,
+    pack_head,
+    padding,
+)
 from acquit.store.reserve import Reserve, which
 from acquit.store.segment import encode_left
 from acquit.store.writer import SegmentWriter, WriteBatch
@@ -79,6 +87,8 @@ class SegmentedJournal:
         self._eventful_batches = 0
         self._turning = False
         """The pending batch begins a segment."""
+        self._in_pieces = False
+        """The pending batch has a record that is copied in pieces."""
         self._in_flight: WriteBatch | None = None
         self._chore: Chore | None = None
         self._synced = catalog.end
@@ -105,6 +115,8 @@ class SegmentedJournal:
         following = position + 4 + len(head) + len(payload)
         if following > self._limit:
             raise StoreFull("no room for this record: the disk is full and the reserve is used up")
+        if following - position > PIECE_BYTES:
+            self._in_pieces = True
         self._parts += (pack_crc(crc32(head, payload_crc)), head, payload)
         self._next = Position(following)
         self._records += 1
@@ -180,23 +192,23 @@ class SegmentedJournal:
         body_bytes = self._next - start - BATCH_HEAD_BYTES
         self._eventful_batches = self.eventful_batches
         self._upkeep = 0
-        self._parts.append(bytes(padding(BATCH_HEAD_BYTES + body_bytes, self._options.alignment_bytes)))
-        body = b"".join(self._parts)
-        end = Position(start + BATCH_HEAD_BYTES + len(body))
+        filling = padding(BATCH_HEAD_BYTES + body_bytes, self._options.alignment_bytes)
+        self._parts.append(bytes(filling))
+        end = Position(start + BATCH_HEAD_BYTES + body_bytes + filling)
         batch = WriteBatch(
             self._writer,
             start=start,
             end=end,
             records=self._records,
-            body=body,
+            parts=self._parts,
+            in_pieces=self._in_pieces,
             body_bytes=body_bytes,
-            body_crc=crc32(body),
             synced_end=self._synced,
             time_us=self._clock_us(),
             turning=self._turning,
         )
         self._in_flight = batch
-        self._turning = False
+        self._turning = self._in_pieces = False
         self._parts = []
         self._records = 0
         self._start = end

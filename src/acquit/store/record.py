@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from io import BytesIO
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -115,6 +116,36 @@ def encode_batch_head(
     head = _BATCH_AFTER_CRC.pack(length, records, epoch, position, synced_end, time_us, body_bytes, 0, 0)
     head += pack_crc(crc32(head))
     return BATCH_MAGIC + pack_crc(crc32(head, body_crc)) + head
+
+
+PIECE_BYTES: Final = 1 << 20
+"""Bytes that are copied at once: while one thread copies, no other runs."""
+
+
+def gathered(parts: Iterable[bytes], in_pieces: bool) -> BytesIO:
+    """Return a batch of these parts, behind room for its head. `in_pieces`: some are longer than `PIECE_BYTES`.
+
+    A buffer that grows is filled in place, and gives its bytes away without a copy.
+    """
+    batch = BytesIO()
+    batch.write(bytes(BATCH_HEAD_BYTES))
+    if in_pieces:
+        for part in parts:
+            for at in range(0, len(part), PIECE_BYTES):
+                batch.write(memoryview(part)[at : at + PIECE_BYTES])
+    else:
+        batch.writelines(parts)
+    return batch
+
+
+def copied(data: bytes, start: int, end: int) -> bytes:
+    """Return the bytes from `start` to `end`, copied in pieces likewise."""
+    if end - start <= PIECE_BYTES:
+        return data[start:end]
+    copy = BytesIO()
+    for at in range(start, end, PIECE_BYTES):
+        copy.write(memoryview(data)[at : min(at + PIECE_BYTES, end)])
+    return copy.getvalue()
 
 
 def decode_batch_head(data: bytes) -> BatchHead | None:
@@ -263,7 +294,7 @@ def find_payload(data: bytes, offset: int) -> bytes | None:
     end = payload_at + payload_bytes
     if end > len(data):
         return None
-    payload = data[payload_at:end]
+    payload = copied(data, payload_at, end)
     return payload if crc32(data[offset + 4 : payload_at], crc32(payload)) == crc else None
 
 
@@ -281,7 +312,7 @@ def decode_record(data: bytes, position: Position) -> Record:
         raise RecordMalformed(f"{len(data)} bytes that are not one record")
     crc, payload_bytes, meta_bytes, kind, version, flags, event = _HEAD.unpack_from(data)
     meta_end = RECORD_HEAD_BYTES + meta_bytes
-    payload = data[meta_end:]
+    payload = copied(data, meta_end, len(data))
     if payload.strip(b"\0") if flags & ERASED else crc32(data[4:meta_end], crc32(payload)) != crc:
         raise RecordMalformed("the record's checksum does not match")
     meta = data[RECORD_HEAD_BYTES:meta_end]

@@ -33,9 +33,11 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
+from zlib import crc32
 
 from acquit.errors import StoreError, StoreFailed, StoreFull
 from acquit.store.catalog import Catalog
@@ -43,7 +45,7 @@ from acquit.store.disk import DiskFile, NotOpened, OpenMode, store_error, write_
 from acquit.store.folder import EVENTS, PART, Folder
 from acquit.store.interface import EVENT_BYTES, Digest, Position, SegmentInfo
 from acquit.store.options import JournalOptions
-from acquit.store.record import encode_batch_head, padding, split_events
+from acquit.store.record import BATCH_HEAD_BYTES, encode_batch_head, gathered, padding, split_events
 from acquit.store.reserve import STEP_BYTES, Reserve
 from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES, NO_HASH, SEAL_HEAD_BYTES, Seal, SegmentHeader
 
@@ -58,11 +60,12 @@ class WriteBatch:
     """A batch that was taken. Written once; see `interface.Batch`."""
 
     __slots__ = (
-        "_data",
+        "_bytes",
+        "_crc",
+        "_in_pieces",
+        "_parts",
         "_writer",
-        "body",
         "body_bytes",
-        "body_crc",
         "end",
         "records",
         "start",
@@ -78,22 +81,24 @@ class WriteBatch:
         start: Position,
         end: Position,
         records: int,
-        body: bytes,
+        parts: list[bytes],
+        in_pieces: bool,
         body_bytes: int,
-        body_crc: int,
         synced_end: Position,
         time_us: int,
         turning: bool = False,
     ) -> None:
-        """`turning`: the batch begins a segment."""
+        """`parts`: the records and the padding, which nobody else may have; `in_pieces`: some are large; `turning`: the
+        batch begins a segment."""
         self._writer = writer
-        self._data = b""
+        self._parts = parts
+        self._in_pieces = in_pieces
+        self._bytes: BytesIO | None = None
+        self._crc = 0
         self.start = start
         self.end = end
         self.records = records
-        self.body = body
         self.body_bytes = body_bytes
-        self.body_crc = body_crc
         self.synced_end = synced_end
         self.time_us = time_us
         self.turning = turning
@@ -110,6 +115,10 @@ class WriteBatch:
 
     def encode(self, epoch: int) -> bytes:
         """All bytes of the batch, as it stands in a segment of this epoch."""
+        if self._bytes is None:
+            self._bytes = gathered(self._parts, self._in_pieces)
+            self._crc = crc32(self._bytes.getbuffer()[BATCH_HEAD_BYTES:])
+            self._parts = []
         head = encode_batch_head(
             length=self.end - self.start,
             records=self.records,
@@ -118,9 +127,11 @@ class WriteBatch:
             synced_end=self.synced_end,
             time_us=self.time_us,
             body_bytes=self.body_bytes,
-            body_crc=self.body_crc,
+            body_crc=self._crc,
         )
-        return head + self.body
+        self._bytes.seek(0)
+        self._bytes.write(head)
+        return self._bytes.getvalue()
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import Literal
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -95,7 +96,22 @@ def test_a_delivery_in_several_frames() -> None:
     (event,) = peer.say(Transfer(0), b"three")
     assert isinstance(event, DeliveriesReceived)
     assert event.deliveries[0].payload == b"one,two,three"
+    assert event.crc == crc32(b"one,two,three")
     assert link.credit == 99
+
+
+@pytest.mark.parametrize("large", [0, 1])
+def test_a_checksum_is_known_of_the_first_of_those_that_came_together(large: int) -> None:
+    peer, _ = receiving_engine()
+    said = [(transfer(0), b"small"), (transfer(1, more=True), b"one,"), (Transfer(0), b"two"), (transfer(2), b"small")]
+    if large == 0:
+        said = [(transfer(0, more=True), b"one,"), (Transfer(0), b"two"), (transfer(1), b"small")]
+    event = only(
+        peer.send_bytes(b"".join(encode_frame(0, encode_composite(one) + payload) for one, payload in said)),
+        DeliveriesReceived,
+    )
+    assert event.deliveries[large].payload == b"one,two"
+    assert event.crc == (None if large else crc32(b"one,two"))
 
 
 def test_deliveries_of_two_links_may_be_interleaved() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from dataclasses import replace
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from zlib import crc32
 import pytest
 
 from acquit.errors import StoreFailed, StoreFull
+from acquit.store import writer
 from acquit.store.disk import DiskFile, OpenMode
 from acquit.store.folder import EVENTS, PART
 from acquit.store.interface import EVENT_BYTES, EVENTFUL
 from acquit.store.options import JournalOptions
-from acquit.store.record import BATCH_HEAD_BYTES
+from acquit.store.record import BATCH_HEAD_BYTES, PIECE_BYTES, gathered
 from acquit.store.reserve import STEP_BYTES
 from acquit.testing.simulation.disk import FaultyDisk, FaultyFile, none_survives
 from tests.support.raw_journal import DATA, EVENT, OPTIONS, Raw
@@ -57,6 +59,35 @@ def test_one_batch_is_in_flight_and_the_next_is_gathered_meanwhile(disk: FaultyD
     raw.sync()
     assert second < journal.synced
     assert journal.read(second).payload == b"two"
+
+
+@pytest.mark.pure
+def test_the_thread_that_writes_a_batch_puts_it_together(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces where a record is large: nobody else may run while one is copied."""
+    in_pieces: list[bool] = []
+
+    def put_together(parts: list[bytes], pieces: bool) -> BytesIO:
+        in_pieces.append(pieces)
+        return gathered(parts, pieces)
+
+    monkeypatch.setattr(writer, "gathered", put_together)
+    raw = Raw(disk)
+    large = random.Random(5).randbytes(3 * PIECE_BYTES + 1)
+    positions = []
+    for payload, pieces in ((b"small", False), (large, True), (b"small again", False)):
+        positions.append(raw.append(payload))
+        batch = raw.journal.take_batch()
+        assert batch is not None
+        assert not in_pieces
+        batch.write_and_sync()
+        raw.journal.complete(batch)
+        assert in_pieces == [pieces]
+        in_pieces.clear()
+    for hint in (64, 4096, 2 * len(large)):
+        assert [raw.journal.read(place, hint).payload for place in positions] == [b"small", large, b"small again"]
+    raw.journal.close()
+    again = Raw(disk)
+    assert [again.journal.read(place).payload for place in positions] == [b"small", large, b"small again"]
 
 
 def test_records_appended_together_are_those_one_by_one(disk: FaultyDisk) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acquit.store import record as record_module
 from acquit.store.interface import ARRAY, ERASED, EVENTFUL, Position, Record
 from acquit.store.record import (
     BATCH_HEAD_BYTES,
@@ -16,12 +17,14 @@ from acquit.store.record import (
     RecordMalformed,
     batch_is_whole,
     check_records,
+    copied,
     decode_batch_head,
     decode_record,
     encode_batch_head,
     encode_record,
     erase_payloads,
     find_payload,
+    gathered,
     padding,
     record_bytes,
     records_of,
@@ -77,6 +80,18 @@ def test_what_goes_in_comes_out(parts: list[tuple[int, bytes, bytes, bytes]]) ->
         offset = found.position - head.position
         size = record_bytes(data[offset : offset + 12])
         assert decode_record(data[offset : offset + size], found.position) == found
+
+
+@pytest.mark.pure
+@given(st.lists(st.binary(max_size=300), max_size=9))
+def test_a_batch_is_the_same_in_pieces(parts: list[bytes]) -> None:
+    whole = gathered(parts, False).getvalue()
+    assert whole == bytes(BATCH_HEAD_BYTES) + b"".join(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_module, "PIECE_BYTES", 7)
+        assert gathered(parts, True).getvalue() == whole
+        for end in range(len(whole)):
+            assert copied(whole, 3, end) == whole[3:end]
 
 
 def test_a_record_begins_right_behind_the_head_of_its_batch() -> None:

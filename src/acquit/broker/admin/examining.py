@@ -270,12 +270,12 @@ def _message_of(context: object) -> Message | None:
 
 def examined(message: Message, actors: Mapping[int, ActorRecord]) -> Examined:
     """Return the row of a message whose body is in memory. `actors`: those that the journal names."""
-    assert message.body is not None
-    sections = scan_sections(message.body)
+    body = message.whole_body()
+    sections = scan_sections(body)
     (message_id,) = sections.property_values(PropertyIndex.MESSAGE_ID)
     start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
     try:
-        annotations = map_values(message.body[start:end], "x-opt-")
+        annotations = map_values(body[start:end], "x-opt-")
     except DecodeError:
         annotations = {}
     origin, queue = annotations.get(ORIGIN), annotations.get(ORIG_QUEUE)
@@ -301,9 +301,8 @@ def in_full(message: Message, actors: Mapping[int, ActorRecord], now_ms: int, by
     encoded message as it would be delivered now; None in place of one that has more than `bytes_max` bytes."""
     row = examined(message, actors)
     tell_returns(message)
-    assert message.body is not None
     ttl_ms = max(0, message.expires_at_ms - now_ms) if message.expires_at_ms else None
-    payload = current_header(message, ttl_ms) + message.body
+    payload = current_header(message, ttl_ms) + message.whole_body()
     attempts = () if message.extra is None else message.extra.attempts
     return {
         **dict(zip(Examined._fields, row, strict=True)),

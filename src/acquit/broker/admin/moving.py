@@ -89,8 +89,7 @@ def move_message(life: Life, entering: Entering, message: Message, target: Queue
 
 
 def _payload(message: Message) -> bytes:
-    body = message.body
-    assert body is not None
+    body = message.whole_body()
     sections = scan_sections(body)
     start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
     annotations = splice_annotations(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from acquit.broker.links.filters import Portion
     from acquit.broker.selector import Selector
     from acquit.protocol.link import SendingLink
+    from acquit.protocol.rope import Rope
 
 _SWEEP_MIN: Final = 1_000
 
@@ -147,7 +148,7 @@ class Browser(Actor):
             return False
         return self.selector is None or self.selector.matches(fields_of(message))
 
-    def show(self, message: Message, payload: bytes) -> None:
+    def show(self, message: Message, payload: bytes | Rope) -> None:
         """Send it; it stays where it is."""
         self.tag = self.tag + tags.STEP & tags.MASK
         self.link.send(tags.encode(self.tag), payload, context=message if self.reads else None)

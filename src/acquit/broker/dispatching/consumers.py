@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from acquit.broker.selector import Fields, Selector
     from acquit.protocol.delivery import DeliveryState
     from acquit.protocol.link import SendingLink
+    from acquit.protocol.rope import Rope
 
 AHEAD_MAX: Final = 1_024
 """Messages that are set aside for one interest and known to be: more are looked for when these have gone."""
@@ -317,7 +318,7 @@ class ServedQueue(QueueBase):
 class Outgoing(NamedTuple):
     """A message that leaves once its record is synced."""
 
-    payload: bytes
+    payload: bytes | Rope
     message: Message | None = None
     """The message that a resumable link acquired; None where a pre-settled link has consumed it."""
     tag: bytes = b""

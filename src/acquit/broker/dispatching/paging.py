@@ -22,6 +22,7 @@ from acquit.broker.memory import BESIDE_BODY_BYTES, Reads, restore_body
 from acquit.broker.message_run import MessageRun, Recorded
 from acquit.broker.queue import NodeState
 from acquit.errors import DecodeError
+from acquit.protocol.rope import ROPE_MIN
 
 if TYPE_CHECKING:
     from array import array
@@ -70,7 +71,7 @@ class Paging:
         count, bytes_max = len(sizes), self._memory.read_ahead_bytes // RUNS_AHEAD
         if sum(sizes) > bytes_max:
             count = max(1, bytes_max // max(sizes))
-        if count < self._parking.sizes.run:
+        if count < self._parking.sizes.run or max(sizes) >= ROPE_MIN:  # large ones are not sent together
             self._unfit = block
             return False
         positions = cast("Sequence[Position]", stretch.positions[:count])

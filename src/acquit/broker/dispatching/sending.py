@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from acquit.broker.nodes.node import Queue
     from acquit.broker.outcomes.locks import LockKeeper
     from acquit.protocol.delivery import Delivery
+    from acquit.protocol.rope import Rope
 
 _ACQUIRE: Final = step(NodeState.AVAILABLE, NodeEvent.ACQUIRE)
 _CONSUME: Final = step(NodeState.AVAILABLE, NodeEvent.CONSUME)
@@ -71,7 +72,7 @@ class Sending:
             peer.measured = self.turn
             peer.measure()
 
-    def payload(self, message: Message) -> bytes:
+    def payload(self, message: Message) -> bytes | Rope:
         """Return what is transferred: a header of this moment, and the rest."""
         body = message.body
         assert body is not None
@@ -87,11 +88,11 @@ class Sending:
         ttl_ms = max(0, message.expires_at_ms - self._scribe.time_us // 1000)
         return current_header(message, ttl_ms) + body
 
-    def _payloads(self, messages: Sequence[Message], bytes_max: int) -> list[bytes]:
+    def _payloads(self, messages: Sequence[Message], bytes_max: int) -> list[bytes | Rope]:
         """Return what is transferred of each, up to the first with a body of more than `bytes_max`: after one of
         several frames none can be sent, and each is a copy. As `payload`, with what most of them need of it here."""
         headers, payload_of = self._headers, self.payload
-        payloads: list[bytes] = []
+        payloads: list[bytes | Rope] = []
         for message in messages:
             body = message.body
             header = headers.get(message.attempt << 16 | message.priority << 8 | message.flags & _TOLD_FLAGS)
@@ -162,7 +163,7 @@ class Sending:
             return False
         headers = self._headers
         heads: list[bytes] = []
-        bodies: list[bytes] = []
+        bodies: list[bytes | Rope] = []
         for message in messages:
             body = message.body
             head = headers.get(message.attempt << 16 | message.priority << 8 | message.flags & _TOLD_FLAGS)
@@ -179,7 +180,10 @@ class Sending:
         encoded = tags.following(consumer.tag, count)
         consumer.tag = tags.number(encoded[-1])
         consumer.link.send_together(
-            encoded, Heads(f"{head_bytes}s", (heads,), head_bytes), bodies, MessageGroup(consumer, messages)
+            encoded,
+            Heads(f"{head_bytes}s", (heads,), head_bytes),
+            bodies,  # type: ignore[arg-type]  # a rope is too long to be sent together
+            MessageGroup(consumer, messages),
         )
         consumer.peer.unwritten_bytes += count * head_bytes + sum(sizes)
         return True
@@ -298,7 +302,7 @@ class Sending:
         self._life.wake(consumer.queue)
 
     def send_acquired(
-        self, consumer: Consumer, message: Message, tag: bytes, payload: bytes, *, resume: bool
+        self, consumer: Consumer, message: Message, tag: bytes, payload: bytes | Rope, *, resume: bool
     ) -> Delivery:
         """Send a message that a resumable link holds, or resume its delivery. Its lock begins now."""
         delivery = consumer.link.send(tag, payload, resume=resume, context=message)

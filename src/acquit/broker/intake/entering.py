@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.shaping import Posting
     from acquit.broker.life import Life
     from acquit.broker.nodes.node import Queue
+    from acquit.protocol.rope import Rope
 
 _PENDING = NodeState.PENDING
 _WHEN_SYNCED: Final = step(_PENDING, NodeEvent.SYNCED).next
@@ -321,7 +322,7 @@ def wanted_soon(queue: Queue) -> bool:
 def new_message(
     queue: Queue,
     sequence: int,
-    body: bytes | None,
+    body: bytes | Rope | None,
     posting: Posting,
     time_us: int,
     expires_at_ms: int,

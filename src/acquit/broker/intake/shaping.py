@@ -26,6 +26,7 @@ from acquit.ledger.records import Extra, encode_extras, encode_id, encode_postin
 from acquit.protocol.codec import decode
 from acquit.protocol.definitions import AmqpCondition, SectionCode
 from acquit.protocol.extensions import ACQUIRED_COUNT, POSTED_AT, SEQUENCE
+from acquit.protocol.rope import Rope, spliced
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     BODY,
@@ -137,9 +138,9 @@ _EIGHT_OCTETS: Final = (1 << 64) - 1
 """A sequence that is written as we write all of them."""
 
 
-def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes:
+def make_body(sections: Sections, sequence: int, posted_ms: int) -> bytes | Rope:
     """Return what is kept of a posted message. Raises DecodeError as `kept_head` does."""
-    return kept_head(sections) + _ours(sequence, posted_ms) + sections.payload[sections.bounds[PROPERTIES] :]
+    return spliced(kept_head(sections) + _ours(sequence, posted_ms), sections.payload, sections.bounds[PROPERTIES])
 
 
 _PROPERTIES: Final = section_head(SectionCode.PROPERTIES, LIST8)
@@ -156,7 +157,7 @@ _BEHIND_PROPERTIES: Final = tuple(
 )
 
 
-def make_plain_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | None:
+def make_plain_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | Rope | None:
     """Return what `make_body` makes of a posted payload, for most of those that belong to no group; None for others.
 
     A message without annotations that has its header and properties in the usual form needs no look at the rest: ours
@@ -169,28 +170,29 @@ def make_plain_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | No
             return None
     elif not payload.startswith(_BEHIND_PROPERTIES, start):
         return None
-    return own_annotations(sequence, posted_ms) + payload[start:]
+    return spliced(own_annotations(sequence, posted_ms), payload, start)
 
 
-def shape_body(payload: bytes, sequence: int, posted_ms: int) -> bytes:
+def shape_body(payload: bytes, sequence: int, posted_ms: int) -> bytes | Rope:
     """`make_body` of a payload as it stands in the journal."""
     return make_body(scan_sections(payload), sequence, posted_ms)
 
 
-def merge_annotations(body: bytes, annotations: bytes) -> bytes:
+def merge_annotations(body: bytes | Rope, annotations: bytes) -> bytes | Rope:
     """`body` with an encoded map of annotations merged in, new ones in place of old ones (3.4.5).
 
     As it was where the message's own annotations make no sense.
     """
     value, _ = decode(annotations)
     assert isinstance(value, dict)
+    whole = bytes(body)
     try:
-        sections = scan_sections(body)
+        sections = scan_sections(whole)
         start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
-        merged = splice_annotations(body[start:end], {str(key): item for key, item in value.items()})
+        merged = splice_annotations(whole[start:end], {str(key): item for key, item in value.items()})
     except DecodeError:
         return body
-    return body[:start] + merged + body[end:]
+    return spliced(whole[:start] + merged, whole, end)
 
 
 # -- what a posting may cost -------------------------------------------------------------------------------------------
@@ -304,9 +306,9 @@ class Posting:
         """True if it has no times: nothing about it asks for care but its id, if duplicates are told by that."""
         return self.ttl_ms is None and self.absolute_expiry_ms is None and not self.due_at_ms
 
-    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
+    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes | Rope:
         """Return what is kept of it, as `make_body` makes it. `payload` is the message."""
-        return self.head + _ours(sequence, posted_ms) + payload[self.sections.bounds[PROPERTIES] :]
+        return spliced(self.head + _ours(sequence, posted_ms), payload, self.sections.bounds[PROPERTIES])
 
     def group_of(self, payload: bytes) -> str | None:
         """Return its group-id, as it is kept. `payload` is the message."""

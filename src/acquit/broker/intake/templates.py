@@ -26,6 +26,7 @@ from acquit.broker.intake.shaping import (
 from acquit.ledger.duplicates import encode_id_extras
 from acquit.ledger.records import Extra, encode_extras, encode_posting_meta
 from acquit.protocol.definitions import SectionCode
+from acquit.protocol.rope import Rope, spliced
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     BINARY8,
@@ -325,9 +326,9 @@ class Template:
         extras = encode_id_extras(identity, fingerprint)
         return encode_posting_meta(address, self._id_of(payload), priority=self.priority, extras=extras)
 
-    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes:
+    def body(self, payload: bytes, sequence: int, posted_ms: int) -> bytes | Rope:
         """`Posting.body` of a message that fits."""
-        return self._pack(self.head, sequence, BEFORE_POSTED_AT, posted_ms) + payload[self.rest_at :]
+        return spliced(self._pack(self.head, sequence, BEFORE_POSTED_AT, posted_ms), payload, self.rest_at)
 
     def bodies(self, rests: Sequence[bytes], sequences: Sequence[int], times_ms: Iterable[int]) -> list[bytes]:
         """Return `body` of each of the messages with these `rests`."""

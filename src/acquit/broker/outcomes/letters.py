@@ -79,8 +79,7 @@ class Letters:
         return copy.sequence
 
     def _payload(self, message: Message, kind: EventKind, last: AttemptNote | None) -> bytes:
-        body = message.body
-        assert body is not None
+        body = message.whole_body()
         sections = scan_sections(body)
         message_id, expiry = sections.property_values(PropertyIndex.MESSAGE_ID, PropertyIndex.ABSOLUTE_EXPIRY_TIME)
         source = message.queue

@@ -24,6 +24,7 @@ from uuid import UUID
 from acquit.errors import DecodeError
 from acquit.protocol import _decoder as d
 from acquit.protocol.definitions import SectionCode
+from acquit.protocol.rope import Rope
 from acquit.protocol.sections import (
     APPLICATION_PROPERTIES,
     MESSAGE_ANNOTATIONS,
@@ -93,7 +94,8 @@ def fields_of(message: Message) -> Fields:
 
     Its body must be in memory before a name is asked for that stands there (`Selector.needs_body`).
     """
-    return _EncodedFields(message, message.body, message.queue.address)
+    body = message.body
+    return _EncodedFields(message, message.whole_body() if isinstance(body, Rope) else body, message.queue.address)
 
 
 def fields_of_posting(
