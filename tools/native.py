@@ -49,6 +49,7 @@ HOT: Final = (
     "protocol/received_runs.py",
     "protocol/receiver.py",
     "protocol/resumption.py",
+    "protocol/rope.py",
     "protocol/sections.py",
     "protocol/sender.py",
     "protocol/serial.py",

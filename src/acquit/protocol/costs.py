@@ -47,7 +47,16 @@ PREDICTED_COST: Final = 4
 
 SINGLE_COST: Final = 100
 """Cost of such a transfer where the application cannot take it with its neighbours; `ReceivingLink.predicted_cost` says
-on which links that is."""
+on which links that is, and on which a message costs more: then one that comes the long way does as well."""
+
+FAN_COST: Final = 4
+"""Cost of a message besides for each queue that it goes to, but for the first `FAN_FREE`."""
+
+RUN_FAN_COST: Final = 1
+"""The same where messages that come together enter each queue together. It is less, but they may have to be laid out."""
+
+FAN_FREE: Final = 16
+"""Queues to which messages go for what they cost anyway."""
 
 DELIVERY_COST: Final = 10
 """Cost of a delivery that gets an outcome, or is given back: a state is changed, often a record is written."""
@@ -98,11 +107,14 @@ class Turn:
 __all__ = [
     "ACCEPTED_COST",
     "DELIVERY_COST",
+    "FAN_COST",
+    "FAN_FREE",
     "FRAME_COSTS",
     "HEAD_BYTES_PER_COST",
     "PREDICTED_COST",
     "RECEIVER_COSTS",
     "RETURN_COST",
+    "RUN_FAN_COST",
     "SENDER_COSTS",
     "SINGLE_COST",
     "UNBOUNDED",

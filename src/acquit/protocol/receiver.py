@@ -12,7 +12,7 @@ from zlib import crc32
 
 from acquit.errors import LocalProtocolError
 from acquit.protocol.connection_base import Event
-from acquit.protocol.costs import PREDICTED_COST
+from acquit.protocol.costs import PREDICTED_COST, SINGLE_COST
 from acquit.protocol.credit import receiver_credit
 from acquit.protocol.definitions import (
     AmqpCondition,
@@ -102,7 +102,7 @@ class ReceivingLink(Link):
     transfer came with a state, which is then its delivery's `remote_state`. `takes_runs` is the application's: True if
     it wants RunReceived where that can be; with `hears_runs` it wants that in rcv-settle-mode second as well, and
     RunSettled when the sender has settled what it has decided. `predicted_cost` is the application's as well: what a
-    transfer that looks like the one before costs of a turn.
+    transfer that looks like the one before costs of a turn, and any other at the least.
     """
 
     __slots__ = (
@@ -467,6 +467,7 @@ class ReceivingLink(Link):
             if not self.session.connection.assemble(len(payload)):
                 self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, UNFINISHED)
         else:
+            self.session.connection.turn.left -= max(0, self.predicted_cost - SINGLE_COST)
             crc = None
             if arriving.buffer is not None:
                 arriving.buffer.write(payload)

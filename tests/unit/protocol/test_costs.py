@@ -133,6 +133,25 @@ def test_a_run_of_predicted_transfers_is_cut(cost: int) -> None:
     assert payloads == [b"%d" % at for at in range(1_000)]
 
 
+def test_what_comes_the_long_way_costs_no_less() -> None:
+    """Where a message costs much, as for many queues, a sender cannot do with less by writing each otherwise."""
+    peer = begun_server(in_turns())
+    link = attach_to(peer, sending_attach())
+    assert isinstance(link, ReceivingLink)
+    link.predicted_cost = COST_MAX // 4
+    link.grant(100)
+    frames = [
+        encode_frame(0, encode_composite(Transfer(0, at, bytes(1 + at % 5), 0, settled=True)) + b"%d" % at)
+        for at in range(40)
+    ]
+    counts = [
+        sum(len(event.deliveries) for event in events if isinstance(event, DeliveriesReceived))
+        for events in turns(peer, b"".join(frames))
+    ]
+    assert sum(counts) == 40
+    assert max(counts) <= 6
+
+
 def sent(count: int) -> tuple[Peer, SendingLink]:
     peer = begun_server(in_turns(), incoming_window=100_000)
     link = attach_to(peer, receiving_attach())

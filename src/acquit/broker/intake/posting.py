@@ -277,9 +277,9 @@ class Poster:
         """Answer plain messages that have entered, sent as `durable` or not: once they are synced where some of them,
         `pending`, wait for that, by the queues that they are in."""
         scribe, session = self._scribe, producer.link.session
-        self._taken_together(producer, len(deliveries))
         if producer.templates.predicts(deliveries[0].payload):  # the next may be like it, all of them
             producer.link.takes_runs = bool(self._runs.queues(producer, durable=bool(pending)))
+        self._taken_together(producer, len(deliveries))
         if producer.resumable is not None:
             self._remember(producer.resumable, deliveries, durable=durable)
         if pending:
@@ -302,7 +302,7 @@ class Poster:
     def _taken_together(producer: Producer, count: int) -> None:
         """Let its next messages cost less of a turn, where so many could be taken together."""
         if count >= TOGETHER_MIN:
-            producer.link.predicted_cost = PREDICTED_COST
+            producer.predict(PREDICTED_COST, 1 if producer.topic is None else producer.topic.fan)
 
     @staticmethod
     def _learn_size(producer: Producer, average_bytes: int, *, durable: bool) -> None:
@@ -347,9 +347,10 @@ class Poster:
 
     def _receive_one(self, producer: Producer, delivery: Delivery, posting: Posting | None = None) -> None:
         """Take one delivery, whatever it is."""
-        producer.link.predicted_cost = SINGLE_COST
+        producer.predict(SINGLE_COST, 1)
         try:
             arrival = self.reader.arrival(producer, delivery, posting)
+            producer.predict(SINGLE_COST, len(arrival.queues))
             posted = self._post(arrival, releases=not delivery.settled)
         except StoreFull:
             self._refuse(producer, [delivery], full(producer.queue, disk=self._scribe.journal.full))
@@ -544,10 +545,11 @@ class Poster:
         self, producer: Producer, transaction: Transaction, delivery: Delivery, posting: Posting | None = None
     ) -> bool:
         """Hold a delivery of a transaction, whatever it is. Return True if its sender is to hear *accepted*."""
-        producer.link.predicted_cost = SINGLE_COST
+        producer.predict(SINGLE_COST, 1)
         transactions = self._transactions
         try:
             arrival = self.reader.arrival(producer, delivery, posting)
+            producer.predict(SINGLE_COST, len(arrival.queues))
             identity = self._duplicates.check(arrival.target, arrival.posting, transaction)
             if identity is not None and identity.first:
                 if self._duplicates.suppress(identity, arrival.target, arrival.actor):

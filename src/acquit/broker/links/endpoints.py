@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.broker.intake.templates import Templates
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.queue import Verdict
-from acquit.protocol.costs import SINGLE_COST
+from acquit.protocol.costs import FAN_COST, FAN_FREE, RUN_FAN_COST, SINGLE_COST
 from acquit.protocol.definitions import Accepted, Modified, Rejected, Released, Source
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ class Producer(Actor):
     ) -> None:
         super().__init__(peer, link.name, address)
         self.link = link
-        link.predicted_cost = SINGLE_COST  # until some have been taken together
         self.queue = queue
         self.topic = topic
         """Queue or topic that the messages go to. None: the anonymous terminus, where each message names its
@@ -85,6 +84,12 @@ class Producer(Actor):
         """True if the latest messages could be held by memory only. None: no message came yet."""
         self.starved = False
         """True if the link has less credit than it would have with room for everything."""
+        self.predict(SINGLE_COST, 1 if topic is None else topic.fan)  # until some have been taken together
+
+    def predict(self, cost: int, queues: int) -> None:
+        """Let its next messages cost so much of a turn, and more where each goes to many queues."""
+        link = self.link
+        link.predicted_cost = cost + (RUN_FAN_COST if link.takes_runs else FAN_COST) * max(0, queues - FAN_FREE)
 
     @property
     def remembers(self) -> bool:

@@ -105,6 +105,12 @@ class Topic:
         """Return the same as of a queue: whether postings that say nothing special are treated alike."""
         return treats_alike(self.policy) and not self.producers_paused
 
+    @property
+    def fan(self) -> int:
+        """Number of queues that a message goes to, filters left out; while its routes are not looked up, of those that
+        name it."""
+        return len(self.queues if self.routes is None else self.routes)
+
     live: Final = 0
     """Messages in it: it has none."""
 

@@ -7,10 +7,11 @@ import pytest
 
 from acquit.broker.access.permissions import Permissions
 from acquit.broker.intake.posting import TOGETHER_MIN
+from acquit.broker.intake.reader import JMS_DESTINATION
 from acquit.broker.links.endpoints import Producer
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.broker.options.security import Role, Security, User
-from acquit.protocol.costs import PREDICTED_COST, SINGLE_COST
+from acquit.protocol.costs import FAN_COST, FAN_FREE, PREDICTED_COST, RUN_FAN_COST, SINGLE_COST
 from acquit.protocol.definitions import (
     Accepted,
     RcvSettleMode,
@@ -22,6 +23,7 @@ from acquit.protocol.definitions import (
 from acquit.protocol.extensions import RESUME, SENDER_MARK
 from acquit.protocol.link import SendingLink
 from acquit.protocol.message import Message
+from acquit.protocol.types import Byte
 from tests.support.broker_world import Client, World, durable, live_of
 from tests.support.transacting import Controller
 from tests.unit.broker.intake.test_marks import placed
@@ -373,6 +375,27 @@ def test_what_is_taken_together_costs_less_of_a_turn() -> None:
     assert cost_of_next(client, "plain") == PREDICTED_COST
     world.settle()
     world.check_journal()
+
+
+@pytest.mark.parametrize(("queues", "beyond"), [(FAN_FREE, 0), (FAN_FREE + 5, 5)])
+def test_a_message_for_many_queues_costs_more_of_a_turn(queues: int, beyond: int) -> None:
+    world = World()
+    client = world.client()
+    for number in range(queues):
+        client.subscriber("t", f"subscriber-{number}")
+    sender = client.publisher("t", "fan")
+    assert cost_of_next(client, "fan") == SINGLE_COST + FAN_COST * beyond
+    client.post_all(sender, Message("x", ttl_ms=1_000))
+    assert cost_of_next(client, "fan") == SINGLE_COST + FAN_COST * beyond
+    for message, cost in ((durable("x"), FAN_COST), (Message("x"), RUN_FAN_COST)):
+        for _ in range(2):
+            with world.in_one_read():
+                client.post(sender, *[message] * TOGETHER_MIN)
+            world.settle()
+        assert cost_of_next(client, "fan") == PREDICTED_COST + cost * beyond
+    anonymous = client.sender(None, "anonymous")
+    client.post_all(anonymous, Message("x", to="t", annotations={JMS_DESTINATION: Byte(1)}))
+    assert cost_of_next(client, "anonymous") == SINGLE_COST + FAN_COST * beyond
 
 
 def test_what_a_transaction_holds_together_costs_less_of_a_turn() -> None:
