@@ -431,6 +431,7 @@ PICTURES: Final = (
             < begin attach flow
             > flow
             < transfer transfer
+            # 2 acquired
             receipt = message.accept()
             > disposition flow
             < disposition

@@ -53,7 +53,7 @@ FAN_COST: Final = 4
 """Cost of a message besides for each queue that it goes to, but for the first `FAN_FREE`."""
 
 RUN_FAN_COST: Final = 1
-"""The same where messages that come together enter each queue together. It is less, but they may have to be laid out."""
+"""The same where messages that come together enter each queue together: less, but they may have to be laid out."""
 
 FAN_FREE: Final = 16
 """Queues to which messages go for what they cost anyway."""
