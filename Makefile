@@ -1,6 +1,6 @@
 # Every target works as the first command in a fresh clone: it makes .venv itself (see tools/environment.sh).
 # SEED=n repeats a seeded run; ARGS="..." goes to pytest: make test ARGS="tests/unit/store -x". JOBS=n: how many processes
-# `make test` and `make soak` run in (2); 0 is one, as for a debugger.
+# `make check`, `make test` and `make soak` run in (2); 0 is one, as for a debugger.
 
 SHELL := /bin/sh
 BIN := .venv/bin
@@ -41,7 +41,7 @@ test-native: native ## tests of what is compiled, against it
 
 check: ## format, lint, types, import directions, public names, generated files, repository hygiene
 	@tools/environment.sh dev spark
-	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(if $(filter 0,$(JOBS)),1,$(JOBS)) --output-sync=target $(CHECKS)
 
 # All of them, so that one run shows everything there is to mend.
 CHECKS := check-format check-lint check-types check-imports check-private check-words check-names check-hygiene check-generated check-planted
