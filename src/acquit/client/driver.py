@@ -1,8 +1,9 @@
 """Drives one client core on an event loop: the pump's events in, wake-ups and deadlines as calls of the loop.
 
 All of it runs on one loop, in one thread, but for `wake`, which user code calls from wherever it is. For a program on
-that same loop `wake` is a `call_soon`; for threads it is a `call_soon_threadsafe`, which costs a system call, and
-therefore happens once for all that gathers until the loop gets to it.
+that same loop `wake` is a `call_soon`; for threads, that of a store of deliveries among them, it is a
+`call_soon_threadsafe`, which costs a system call, and therefore happens once for all that gathers until the loop gets
+to it.
 
 A `Wire` is one attempt to reach one host: an engine, a pump, and what became of it. The driver has the wire that the
 core talks over, and gets the core another one when that is lost, as `reconnecting` says: the first that opens is
@@ -12,6 +13,7 @@ adopted, in the same turn of the loop, and nobody hears of those that do not but
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import math
@@ -35,7 +37,7 @@ from acquit.client.receipts import Milestone
 from acquit.client.received import Kinds
 from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final, most_telling
 from acquit.client.url import ConnectTarget, Places, Urls, parse_urls
-from acquit.client.waiting import check_loop, wait
+from acquit.client.waiting import check_loop, running_loop, wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
 from acquit.protocol.connection import Connection
 from acquit.protocol.definitions import ConnectionCondition
@@ -347,10 +349,15 @@ class Driver:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        if not self.settings.threads and asyncio.get_running_loop() is not self.loop:
+        running = self.loop if self.settings.threads else running_loop()
+        if running is self.loop:
+            self._schedule(self.act)
+            return
+        # Another loop's, or the thread of a store of deliveries, which has none, and may be done after the loop is.
+        with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.act)  # what was asked for cannot be taken back
+        if running is not None:
             check_loop(self.loop)
-        self._schedule(self.act)
 
     def _arm(self) -> None:
         deadline = self.core.next_deadline()

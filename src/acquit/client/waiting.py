@@ -62,6 +62,14 @@ async def ready(core: CoreBase, timeout_s: float | None) -> None:
         raise lost.told(f"{lost.message}, and not restored within {timeout_s:g} s so far").error()
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop on which the caller runs; None in a thread that has none."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Raise LocalProtocolError unless the caller runs on `loop`."""
     if asyncio.get_running_loop() is not loop:

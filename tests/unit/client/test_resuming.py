@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from threading import Condition
+from threading import Condition, Event
 
 import pytest
 
@@ -23,6 +24,7 @@ from acquit import (
     SendFailed,
     SqliteStore,
     StoreEntry,
+    aio,
 )
 from acquit.broker.configuration import parse_options
 from acquit.client.entries import Done
@@ -82,6 +84,54 @@ def test_what_was_handed_out_stays_ours_over_a_lost_connection(broker: acquit.Br
         assert not message.redelivered
         assert receiver.receive(timeout=0.2) is None
         assert depth(broker) == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: MemoryStore(),
+        lambda folder: FileStore(folder / "links"),
+        lambda folder: SqliteStore(folder / "links.db"),
+    ],
+)
+def test_stores_serve_links_of_asyncio(
+    make: Callable[[Path], acquit.DeliveryStore], broker: acquit.Broker, tmp_path: Path
+) -> None:
+    """They say on a thread of their own, which has no event loop, that something is safe."""
+    store = make(tmp_path)
+
+    async def exchange() -> None:
+        async with aio.connect(broker.url, container_id="app") as connection, connection.session("client") as session:
+            sender = await session.sender("q", name="out", exactly_once=store)
+            receiver = await session.receiver("q", name="in", exactly_once=store)
+            for number in range(3):
+                await sender.send(str(number), timeout=10)
+                message = await receiver.receive(timeout=10)
+                assert message is not None and message.body == str(number)
+                assert (await message.acknowledge()).status is ReceiptStatus.APPLIED
+
+    asyncio.run(exchange())
+    assert depth(broker) == 0
+    getattr(store, "close", lambda: None)()
+    assert not store.load("out").sends
+
+
+def test_a_store_outlives_the_loop_that_it_has_something_to_say_to(broker: acquit.Broker, tmp_path: Path) -> None:
+    store, ended, over = FileStore(tmp_path / "links"), Event(), Event()
+
+    async def send_and_leave() -> None:
+        async with aio.connect(broker.url, container_id="app") as connection, connection.session() as session:
+            sender = await session.sender("q", name="out", exactly_once=store)
+            store.write([], lambda error: reached(ended.is_set))
+            _ = await sender.send("late", wait=False)
+            await connection.close(0.0)
+
+    asyncio.run(send_and_leave())
+    ended.set()
+    store.write([], lambda error: over.set())
+    assert over.wait(10)
+    assert len(store.load("out").sends) == 1
+    store.close()
 
 
 def test_acknowledging_up_to_a_message_goes_by_the_order_of_handing_out_over_a_lost_connection(
