@@ -78,6 +78,30 @@ def test_receive_returns_what_is_there_and_none_at_the_timeout() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("mode", ["auto", "individual", "no_ack"])
+def test_nothing_is_handed_out_or_sent_on_another_loop(mode: str) -> None:
+    """Neither is it lost: who asks on the right one has it."""
+
+    async def main() -> None:
+        with acquit.Broker() as broker:
+            async with aio.connect(broker.url) as connection, connection.session(mode) as session:
+                sender, receiver = await session.sender("q"), await session.receiver("q")
+                await sender.send("one")
+                while not receiver._core.buffer:
+                    await asyncio.sleep(SOON)
+
+                async def elsewhere() -> None:
+                    for ask in (receiver.receive, receiver.__anext__, lambda: sender.send("two", wait=False)):
+                        with pytest.raises(errors.LocalProtocolError, match="another event loop"):
+                            await ask()
+
+                await asyncio.to_thread(asyncio.run, elsewhere())
+                assert body(await receiver.receive(LONG)) == "one"
+                assert await receiver.receive(0.1) is None
+
+    run(main)
+
+
 def test_receive_waits() -> None:
     async def main() -> None:
         stage = Stage()

@@ -75,6 +75,7 @@ class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
         transaction that cannot be committed any more, until that is ended: call `Session.rollback`.
         """
         check_timeout(timeout)
+        self._waiters.check_loop()
         message = self._core.take()
         if message is not None:
             return message  # type: ignore[return-value]  # of our KINDS
@@ -178,6 +179,7 @@ class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
         return self
 
     async def __anext__(self) -> ReceivedMessage:
+        self._waiters.check_loop()
         message = self._core.take()
         try:
             while message is None:

@@ -94,6 +94,7 @@ class Sender(AsyncClosing):
         that cannot be committed any more, until that is ended: call `Session.rollback`.
         """
         check_timeout(timeout)
+        self._waiters.check_loop()
         core = self._core
         core.check()
         receipt = SendReceipt(core.encode(message, delivery_mode), wait or timeout is not None)
@@ -108,7 +109,6 @@ class Sender(AsyncClosing):
         self, receipt: SendReceipt, wait_: bool, timeout: float | None
     ) -> Accepted | SendReceipt | None:
         core = self._core
-        self._waiters.check_loop()
         timeout_s = core.session.core.options.send_timeout_ms / 1000 if timeout is None else timeout
         deadline = Deadline(timeout_s)
         try:
