@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import os
 import queue
 import sqlite3
@@ -50,6 +51,8 @@ from acquit.errors import ConfigurationError
 from acquit.forks import keep_here
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, Outcome
+
+logger = logging.getLogger("acquit.client")
 
 
 class _Forgetting:
@@ -235,7 +238,11 @@ class FileStore(_Writing):
         self._links: dict[str, LinkEntries] = {}
         self._file = self._open()
         self._written = self._compact_at = 0
-        self._compact()
+        try:
+            self._go_on_with(self._write_anew())
+        except BaseException:
+            self._file.close()
+            raise
 
     def load(self, link: str) -> LinkEntries:
         """Return the entries of a link."""
@@ -252,8 +259,13 @@ class FileStore(_Writing):
             data = file.read()
             if data and not _HEADER.startswith(data[: len(_HEADER)]):
                 raise ConfigurationError(f"{self._path} is no store of deliveries")
+            whole = len(_HEADER)
             for entry in _read_records(data):
                 apply_entry(self._links, entry)
+                whole += len(_record(entry))
+            if whole < len(data):
+                what = "are no whole records, and are cut off: a crash has torn them, or the file is damaged there"
+                logger.warning("%s: its last %d bytes, from %d on, %s", self._path, len(data) - whole, whole, what)
         except BaseException:
             file.close()
             raise
@@ -261,32 +273,53 @@ class FileStore(_Writing):
 
     def _commit(self, entries: list[StoreEntry]) -> None:
         data = b"".join(map(_record, entries))
-        self._file.write(data)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        descriptor = self._file.fileno()  # not by its buffer, which would write at the close what has failed here
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, self._written)  # who is told that it is not stored may do it once more
+            raise
         with self._lock:
             for entry in entries:
                 apply_entry(self._links, entry)
         self._written += len(data)
         if self._written > self._compact_at:
-            self._compact()
+            try:
+                fresh = self._write_anew()
+            except OSError as exc:  # what was handed in is safe all the same
+                logger.warning("%s grows on, for it could not be written anew: %s", self._path, exc)
+                self._compact_at = 2 * self._written
+            else:
+                self._go_on_with(fresh)
 
-    def _compact(self) -> None:
-        """Write the file anew, with what is not forgotten."""
+    def _write_anew(self) -> BinaryIO:
+        """Put a file that has what is not forgotten in the place of the present one, and return it."""
         fresh = self._path.with_name(self._path.name + ".new")
         file = keep_here(open(fresh, "w+b"))  # noqa: SIM115 -- it takes the place of the one before
-        _lock_file(file, fresh)
-        file.write(_HEADER)
-        for link, entries in self._links.items():
-            file.writelines(map(_record, entries_of(link, entries)))
-        file.flush()
-        os.fsync(file.fileno())
-        os.replace(fresh, self._path)
-        _sync_folder(self._path.parent)
-        self._file.close()
-        self._file = file
+        try:
+            _lock_file(file, fresh)
+            file.write(_HEADER)
+            for link, entries in self._links.items():
+                file.writelines(map(_record, entries_of(link, entries)))
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(fresh, self._path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                file.close()
+            raise
+        return file
+
+    def _go_on_with(self, file: BinaryIO) -> None:
+        before, self._file = self._file, file
+        before.close()
         self._written = file.tell()
         self._compact_at = max(_COMPACT_BYTES_MIN, 4 * self._written)
+        _sync_folder(self._path.parent)
 
     def _end(self) -> None:
         _unlock_file(self._file)
@@ -456,8 +489,12 @@ def _lock_file(file: BinaryIO, path: Path) -> None:
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another may have written the file anew between the opening and this: then it has the one that is there now.
+        here = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except OSError as exc:
         raise ConfigurationError(f"{path} is in use by another store of deliveries") from exc
+    if not here:
+        raise ConfigurationError(f"{path} is in use by another store of deliveries")
 
 
 def _unlock_file(file: BinaryIO) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -22,6 +24,7 @@ from acquit import (
     SqlStore,
     StoreEntry,
 )
+from acquit.client import stores
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.definitions import Accepted, Error, Rejected
 from tests.support.forking import FORKING, child_that_lives, fork_unnoticed, in_child
@@ -114,6 +117,103 @@ def test_a_record_that_is_torn_is_cut_off(tmp_path: Path, cut: int) -> None:
         assert store.load("in").outcomes == {b"1": Accepted(), b"3": Accepted()}
 
 
+def test_what_is_cut_off_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "links"
+    with FileStore(path) as store:
+        for number in range(3):
+            write(store, outcome(b"%d" % number, Accepted()))
+    FileStore(path).close()
+    assert not caplog.messages
+    whole = path.read_bytes()
+    middle = whole.index(b"in1")
+    path.write_bytes(whole[:middle] + b"x" + whole[middle + 1 :])
+    with FileStore(path) as store:
+        assert store.load("in").outcomes == {b"0": Accepted()}
+    (said,) = caplog.messages
+    assert f"its last {len(whole) - middle + stores._RECORD.size} bytes" in said
+
+
+class FullDisk:
+    """Takes the place of os.write: a disk that has room for so many bytes, and none for the rest."""
+
+    def __init__(self, room: int, write: Callable[[int, bytes], int]) -> None:
+        self.room = room
+        self._write = write
+
+    def __call__(self, descriptor: int, data: bytes) -> int:
+        fits, self.room = min(self.room, len(data)), self.room - min(self.room, len(data))
+        if not fits:
+            raise OSError(errno.ENOSPC, "no room")
+        return self._write(descriptor, data[:fits])
+
+
+@pytest.mark.parametrize("room", [0, 10, 150])
+def test_what_was_not_stored_is_not_found_by_the_next_life(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was told so does it once more. One record of two may have been whole, and room may have come back."""
+    path = tmp_path / "links"
+    store = FileStore(path)
+    write(store, outcome(b"1", Accepted()))
+    over = threading.Event()
+    errors: list[BaseException | None] = []
+
+    def done(error: BaseException | None) -> None:
+        errors.append(error)
+        over.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", FullDisk(room, os.write))
+        sends = [StoreEntry(EntryKind.SEND, "out", tag, bytes(100)) for tag in (b"1", b"2")]
+        store.write(sends, done)
+        assert over.wait(10)
+    assert isinstance(errors[0], OSError)
+    store.close()
+    with FileStore(path) as store:
+        assert store.load("in").outcomes == {b"1": Accepted()}
+        assert not store.load("out").sends
+
+
+@pytest.mark.parametrize("failing", ["replace", "fsync"])
+def test_a_file_that_cannot_be_written_anew_goes_on(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was handed in is stored by then, and said to be."""
+    path = tmp_path / "links"
+    real = getattr(os, failing)
+
+    def full(*of: int | str) -> None:
+        if failing == "replace" or os.path.samestat(os.stat(of[0]), os.stat(tmp_path / "links.new")):
+            raise OSError(errno.ENOSPC, "no room")
+        real(*of)
+
+    with FileStore(path) as store:
+        (tmp_path / "links.new").touch()
+        monkeypatch.setattr(os, failing, full)
+        write(store, StoreEntry(EntryKind.SEND, "out", b"1", bytes(17_000_000)))
+        (said,) = caplog.messages
+        assert "grows on" in said
+        write(store, StoreEntry(EntryKind.SEND, "out", b"1", None), outcome(b"2", Accepted()))
+        monkeypatch.undo()
+        assert not store.load("out").sends
+        assert store.load("in").outcomes == {b"2": Accepted()}
+    with FileStore(path) as store:
+        assert store.load("in").outcomes == {b"2": Accepted()}
+
+
+def test_a_store_that_cannot_be_opened_keeps_nothing_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fresh: str, path: str) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    FileStore(tmp_path / "links").close()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="no room") as refused:
+            FileStore(tmp_path / "links")
+    FileStore(tmp_path / "links").close()
+    assert refused.value.errno == errno.ENOSPC
+
+
 @pytest.mark.parametrize("make", DURABLE)
 def test_a_link_that_is_made_anew_knows_what_was_still_being_written(make: Make, tmp_path: Path) -> None:
     store = make(tmp_path)
@@ -163,6 +263,25 @@ def test_a_database_that_is_there_keeps_its_journal_mode(tmp_path: Path, there: 
 def test_a_file_has_one_user(tmp_path: Path) -> None:
     with FileStore(tmp_path / "links"), pytest.raises(ConfigurationError, match="in use"):
         FileStore(tmp_path / "links")
+
+
+def test_a_file_has_one_user_though_it_is_written_anew_between_opening_and_locking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "links"
+    FileStore(path).close()
+    others: list[FileStore] = []
+
+    def opened(file: BinaryIO) -> BinaryIO:
+        monkeypatch.undo()
+        others.append(FileStore(path))
+        return file
+
+    monkeypatch.setattr(stores, "keep_here", opened)
+    with pytest.raises(ConfigurationError, match="in use"):
+        FileStore(path)
+    (other,) = others
+    other.close()
 
 
 @FORKING
