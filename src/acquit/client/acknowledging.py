@@ -27,7 +27,7 @@ class Unanswered:
         self._capacity = core.options.ack_capacity
         self._receipts: deque[SettlementReceipt] = deque()
         self._deliveries = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may acknowledge while its thread does
 
     def add(self, receipt: SettlementReceipt) -> bool:
         """Add the receipt of a call that nobody waits for. Return True if it may be one too many: see `in_the_way`."""

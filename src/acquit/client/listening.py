@@ -6,8 +6,9 @@ Each worker does the same, until it is time to stop::
     take ─▶ a message ─▶ handler ─▶ the outcome that the mode says ─▶ take …
       └──▶ nothing there: wait for one, as `receive` does
 
-Stopping. `take` and the beginning of a stop exclude one another by a lock: what was taken before is handled to its end,
-and nothing is taken afterwards. What waits in the buffer stays there, for whoever receives next or for the close. The
+Stopping. What a worker takes is handled to its end, and none takes anything once it has seen that it is to stop. No
+lock is between the two, as the thread that takes may be interrupted there by a handler of a signal, which closes the
+receiver and waits. What waits in the buffer stays there, for whoever receives next or for the close. The
 last worker that ends posts the end of the listener to the loop side, behind the outcomes that were posted before: when
 `ended` is done, these are said.
 
@@ -94,8 +95,7 @@ class ListeningCore:
 
     def take(self) -> MessageCore | None:
         """The next message, handed out; None when there is none, or none may be handed out any more."""
-        with self._lock:
-            return None if self.stopping else self.receiver.take_for_listener()
+        return None if self.stopping else self.receiver.take_for_listener()
 
     def check_transaction(self) -> None:
         """Raise in the place of a handler what it would come to: its transaction cannot be committed any more."""
@@ -104,8 +104,7 @@ class ListeningCore:
 
     def begin_stop(self) -> None:
         """Hand out nothing more."""
-        with self._lock:
-            self.stopping = True
+        self.stopping = True
         self.wake()
 
     def nothing_more(self, error: EndpointError) -> None:

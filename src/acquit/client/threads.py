@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
+from functools import partial
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from acquit import forks
 from acquit.client.closing import flush_at_exit
@@ -35,6 +38,52 @@ T = TypeVar("T")
 
 FORKED: Final = "this connection was opened before the process was forked: connect again in the child"
 EXITING: Final = "the interpreter ends, and stops the thread that serves its connections"
+
+
+class _Call(Generic[T]):
+    """A coroutine that runs on an event loop, and the thread that waits for it.
+
+    It has no lock that both of them take, as a future of `concurrent` does: a handler of a signal may interrupt the
+    thread anywhere, and have something else done by the loop, which would wait for that lock for ever.
+    """
+
+    __slots__ = ("_coroutine", "_loop", "_over", "_task")
+
+    _task: asyncio.Task[T]
+
+    def __init__(self, coroutine: Coroutine[object, object, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._coroutine = coroutine
+        self._loop = loop
+        self._over = threading.Lock()
+        self._over.acquire()
+        loop.call_soon_threadsafe(self._start)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait for its end, once. False at the time-out."""
+        return self._over.acquire(timeout=-1 if timeout_s is None else timeout_s)
+
+    def result(self) -> T:
+        """Return what the coroutine returned, or raise what it raised. Only at its end."""
+        try:
+            return self._task.result()
+        finally:
+            del self  # the traceback of what is raised knows this frame
+
+    def cancel(self) -> None:
+        """Cancel it, unless it has ended."""
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def _cancel(self) -> None:
+        self._task.cancel()
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # seen, though nobody may ask: the thread was interrupted
+        self._over.release()
 
 
 class LoopThread:
@@ -63,12 +112,13 @@ class LoopThread:
         if self.gone is not None:
             coroutine.close()
             self.check()
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        call = _Call(coroutine, self._loop)
         try:
-            return future.result()
+            call.wait(None)
         except BaseException:
-            future.cancel()
+            call.cancel()
             raise
+        return call.result()
 
     def catch_up(self) -> None:
         """Wait until all that was asked for before has been looked at there."""
@@ -80,13 +130,13 @@ class LoopThread:
 
     def run_for(self, coroutine: Coroutine[object, object, object], timeout_s: float) -> bool:
         """Run a coroutine there, for no longer than this. False where the time is over: then it is cancelled."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        call = _Call(coroutine, self._loop)
         try:
-            future.result(timeout_s)
-        except TimeoutError:
-            return False
+            if not call.wait(timeout_s):
+                return False
         finally:
-            future.cancel()
+            call.cancel()
+        call.result()
         return True
 
     def call(self, function: Callable[[], object]) -> None:
@@ -172,38 +222,51 @@ forks.in_children(_after_fork_in_child)
 
 
 class Gate:
-    """A place where threads wait for something that the loop thread brings about."""
+    """A place where threads wait for something that the loop thread brings about.
 
-    __slots__ = ("_condition", "_waiting")
+    The loop thread takes no lock to open it: who waits may be interrupted anywhere, by a handler of a signal that waits
+    for the loop thread in its turn.
+    """
+
+    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._waiting = 0
+        self._waiting: list[threading.Lock] = []
+        """Locks of those who wait, one for each; it is released to wake him."""
 
     def wait(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until `ready`, looking again at each `open`. False at the time-out. Raises ConnectionLost where that
         would be for ever, as the interpreter ends."""
         if (exiting := _exiting()) is not None and not ready():
             raise ConnectionLost(exiting)
-        with self._condition:
-            self._waiting += 1
-            try:
-                return self._condition.wait_for(
-                    ready, None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)
-                )
-            finally:
-                self._waiting -= 1
+        ends_at = None if timeout_s is None else time.monotonic() + timeout_s
+        opened = threading.Lock()
+        opened.acquire()
+        self._waiting.append(opened)  # before looking: who brings it about does that before he opens
+        try:
+            while not ready():
+                left_s = -1.0 if ends_at is None else ends_at - time.monotonic()
+                if ends_at is not None and left_s <= 0:
+                    return False
+                opened.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
+            return True
+        finally:
+            self._waiting.remove(opened)
 
     @property
     def has_waiters(self) -> bool:
         """True if a thread waits, or is about to."""
-        return self._waiting > 0
+        return bool(self._waiting)
 
     def open(self) -> None:
         """Wake who waits (loop thread). Free while nobody does: who is about to has still to look at `ready`."""
-        if self._waiting:
-            with self._condition:
-                self._condition.notify_all()
+        for opened in tuple(self._waiting):
+            _release(opened)
+
+
+def _release(lock: threading.Lock) -> None:
+    with contextlib.suppress(RuntimeError):  # it is released already
+        lock.release()
 
 
 class CallbackThread:
@@ -237,10 +300,11 @@ _callback_thread: CallbackThread | None = None
 def callback_thread() -> CallbackThread:
     """The callback thread of this process, started when it is first asked for."""
     global _callback_thread  # noqa: PLW0603 -- one for the process is the point
-    with _starting:
-        if _callback_thread is None:
-            _callback_thread = CallbackThread()
-        return _callback_thread
+    if _callback_thread is None:
+        with _starting:
+            if _callback_thread is None:
+                _callback_thread = CallbackThread()
+    return _callback_thread
 
 
 def in_order(function: Callable[[T], object]) -> Callable[[T], None]:
@@ -279,12 +343,7 @@ def wait(promise: Promise, timeout_s: float | None) -> bool:
     ended = threading.Lock()
     ended.acquire()
 
-    def end() -> None:
-        try:
-            ended.release()
-        except RuntimeError:
-            pass  # the second call
-
+    end = partial(_release, ended)
     with _leaving:
         promise.when_done(end)
     try:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -483,7 +485,7 @@ def test_a_gate_opens_for_all_that_wait() -> None:
     for thread in threads:
         thread.join(LONG)
     assert done == [True] * 4
-    assert gate._waiting == 0
+    assert not gate.has_waiters
 
 
 def test_a_gate_that_stays_shut() -> None:
@@ -630,6 +632,82 @@ def test_a_handler_of_a_signal_may_close_the_connection_in_the_midst_of_a_send(m
             assert connection.closed
         finally:
             signal.signal(signal.SIGUSR1, before)
+
+
+def signalled_at_each_call(work: Callable[[], object], action: Callable[[], object]) -> None:
+    """Do `work` again and again, and have a handler of a signal do `action` meanwhile, each time one call later."""
+    before = signal.signal(signal.SIGUSR1, lambda *_: action())
+    try:
+        for number in itertools.count():
+            calls = 0
+
+            def trace(frame: FrameType, event: str, argument: object, last: int = number) -> None:
+                nonlocal calls
+                calls += event in ("call", "c_call")
+                if event in ("call", "c_call") and calls == last:
+                    signal.raise_signal(signal.SIGUSR1)
+
+            sys.setprofile(trace)
+            try:
+                work()
+            finally:
+                sys.setprofile(None)
+            if calls < number:
+                assert number > 10
+                return
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def on_the_loop(function: Callable[[], object]) -> None:
+    """Have the loop thread call a function, and wait for that."""
+
+    async def call() -> None:
+        function()
+
+    assert loop_thread().run_for(call(), 10)
+
+
+def test_a_handler_of_a_signal_may_use_the_loop_thread_wherever_its_own_thread_waits() -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        session = connection.session()
+        receiver, sender = session.receiver("q"), session.sender("q")
+        signalled_at_each_call(lambda: receiver.receive(timeout=SOON), lambda: on_the_loop(receiver._core.notify))
+        signalled_at_each_call(lambda: sender.send(b"a"), lambda: on_the_loop(sender._core.notify))
+        signalled_at_each_call(sender.flush, sender.flush)
+
+
+def test_a_handler_of_a_signal_may_stop_what_its_own_thread_listens_to() -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        receiver = connection.session().receiver("q")
+
+        def stop() -> None:
+            for listening in tuple(receiver._core.listeners):
+                listening.begin_stop()
+
+        def listen() -> None:
+            server.offer("q", b"a")
+            receiver.listen(lambda message: stop())
+
+        signalled_at_each_call(listen, lambda: on_the_loop(stop))
+
+
+def test_a_handler_of_a_signal_may_acknowledge_while_its_own_thread_does() -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        receiver = connection.session("individual").receiver("q")
+
+        def received() -> acquit.ReceivedMessage:
+            server.offer("q", b"a")
+            message = receiver.receive(LONG)
+            assert message is not None
+            return message
+
+        handlers = [received() for _ in range(50)]
+        messages = [received() for _ in range(50)]
+        signalled_at_each_call(
+            lambda: messages.pop().accept(sync=False),
+            lambda: handlers.pop().accept(sync=False),
+        )
 
 
 def reached(condition: Callable[[], bool]) -> None:
