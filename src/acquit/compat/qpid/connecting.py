@@ -8,6 +8,7 @@ authorities), and there is a heartbeat without the option.
 
 from __future__ import annotations
 
+import math
 import ssl
 import threading
 import time
@@ -102,7 +103,7 @@ def read_options(url: object, given: Mapping[str, object]) -> dict[str, object]:
     found["host"] = place.host
     if found["transport"] is None:
         found["transport"] = "ssl" if place.scheme == URL.AMQPS else "tcp"
-    if found["transport"] not in TRANSPORTS:
+    if found["transport"] not in tuple(TRANSPORTS):
         raise ConnectionError(text=f"transport must be one of {', '.join(TRANSPORTS)}, got {found['transport']!r}")
     found["port"] = place.port or found["port"] or (AMQPS_PORT if TRANSPORTS[str(found["transport"])] else AMQP_PORT)
     found["username"] = place.user or found["username"]
@@ -136,12 +137,12 @@ def settings(found: Mapping[str, object], timeout: float | None) -> Settings:
         timeout = _CONNECT_S  # a host that does not answer must not keep us from the next one
     try:
         options = ConnectOptions(
-            connect_timeout_ms=_ms(timeout),
+            connect_timeout_ms=_ms("timeout", timeout),
             send_timeout_ms=_NEVER_MS,
             sasl_mechanisms=_mechanisms(found["sasl_mechanisms"]),
             properties=_properties(found["client_properties"]),
             reconnect=_reconnect(found),
-            idle_timeout_ms=_ms(found["heartbeat"] or _HEARTBEAT_S),
+            idle_timeout_ms=_ms("heartbeat", found["heartbeat"] or _HEARTBEAT_S),
         )
     except ConfigurationError as exc:
         raise ConnectionError(text=str(exc)) from exc
@@ -160,9 +161,9 @@ def _reconnect(found: Mapping[str, object]) -> Reconnect | None:
     if not found["reconnect"]:
         return None
     return Reconnect(
-        delay_ms=_ms(found["reconnect_interval_min"]),
-        delay_max_ms=max(1, _ms(found["reconnect_interval_max"])),
-        outage_max_ms=_ms(found["reconnect_timeout"]) if found["reconnect_timeout"] else 0,
+        delay_ms=_ms("reconnect_interval_min", found["reconnect_interval_min"]),
+        delay_max_ms=max(1, _ms("reconnect_interval_max", found["reconnect_interval_max"])),
+        outage_max_ms=_ms("reconnect_timeout", found["reconnect_timeout"] or 0),
         rounds_max=_count(found["reconnect_limit"]),
     )
 
@@ -195,9 +196,10 @@ def _properties(given: object) -> dict[str, object] | None:
     return {str(name): value for name, value in given.items()} if isinstance(given, Mapping) and given else None
 
 
-def _ms(seconds: object) -> int:
-    assert isinstance(seconds, int | float)
-    return min(_NEVER_MS, max(0, round(seconds * 1000)))
+def _ms(name: str, seconds: object) -> int:
+    if not isinstance(seconds, int | float) or (isinstance(seconds, float) and math.isnan(seconds)):
+        raise ConfigurationError(f"{name} must be a number of seconds, got {seconds!r}")
+    return round(min(max(seconds, 0), _NEVER_MS / 1000) * 1000)
 
 
 def _count(given: object) -> int:

@@ -101,6 +101,13 @@ def test_tls() -> None:
         of(sasl_min_ssf=128)
 
 
+@pytest.mark.parametrize("value", ["5", [5], float("nan")])
+@pytest.mark.parametrize("name", ["heartbeat", "reconnect_interval_min", "reconnect_interval_max", "reconnect_timeout"])
+def test_a_time_is_a_number_of_seconds(name: str, value: object) -> None:
+    with pytest.raises(exceptions.ConnectionError, match=f"{name} must be a number of seconds, got"):
+        of(reconnect=True, **{name: value})
+
+
 def test_what_is_not_known_is_named() -> None:
     with pytest.raises(
         exceptions.ConnectionError, match="no connection option 'recconect'; expected one of host, port"
@@ -108,6 +115,8 @@ def test_what_is_not_known_is_named() -> None:
         of(recconect=True)
     with pytest.raises(exceptions.ConnectionError, match="transport must be one of tcp, ssl, tcp.tls, got 'rdma'"):
         of(transport="rdma")
+    with pytest.raises(exceptions.ConnectionError, match="transport must be one of"):
+        of(transport=["tcp"])
     with pytest.raises(VersionError, match="only AMQP 1.0"):
         of(protocol="amqp0-10")
     assert of(protocol="amqp1.0").where
