@@ -87,26 +87,30 @@ class _Forgetting:
 
 
 class MemoryStore(_Forgetting):
-    """Remembers deliveries in memory: exactly once over lost connections, not over the end of the process."""
+    """Remembers deliveries in memory: exactly once over lost connections, not over the end of the process.
+
+    Each change is one step of a dict, so threads need no lock, on which a handler of a signal might sit.
+    """
 
     durable = False
 
     def __init__(self) -> None:
         self._links: dict[str, LinkEntries] = {}
-        self._lock = threading.Lock()
 
     def load(self, link: str) -> LinkEntries:
         """Return the entries of a link."""
-        with self._lock:
-            return copied(self._links.get(link, LinkEntries()))
+        return copied(self._links.get(link, LinkEntries()))
 
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
         """Change entries."""
-        with self._lock:
-            for entry in entries:
-                apply_entry(self._links, entry)
+        for entry in entries:
+            apply_entry(self._links, entry)
         if done is not None:
             done(None)
+
+
+def _closed() -> ConfigurationError:
+    return ConfigurationError("the store of deliveries is closed: close its links, or their connection, before it")
 
 
 class _Writing(_Forgetting):
@@ -119,6 +123,8 @@ class _Writing(_Forgetting):
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._over = False
+        """True once nothing takes changes any more."""
         self._failure: BaseException | None = None
         self._process: int | None = None
         """The process that it belongs to: where its thread is, or its file. None where it has neither yet."""
@@ -137,16 +143,29 @@ class _Writing(_Forgetting):
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
         """Change entries, in order; `done` is called on the store's thread."""
         self._check_process()
+        if self._closed:
+            raise _closed()
+        if self._thread is None:
+            self._start()
+        # No lock: the thread may be interrupted by a handler of a signal here, and the loop thread has to write, too.
+        self._changes.put((entries, done))
+        if self._over:
+            self._refuse_late()
+
+    def _start(self) -> None:
         with self._lock:
-            if self._closed:
-                raise ConfigurationError(
-                    "the store of deliveries is closed: close its links, or their connection, before it"
-                )
-            if self._thread is None:
+            if self._thread is None and not self._closed:
                 self._process = os.getpid()
                 self._thread = threading.Thread(target=self._run, name="acquit-deliveries", daemon=True)
                 self._thread.start()
-            self._changes.put((entries, done))
+
+    def _refuse_late(self) -> None:
+        """Say of what was handed in as the store was closed, behind its end, that it is not written."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                change = self._changes.get_nowait()
+                if change is not None and change[1] is not None:
+                    change[1](_closed())
 
     def _catch_up(self) -> None:
         """Wait until what was handed in before is safe, so that a link that is made anew knows all of it. Raises what
@@ -174,6 +193,8 @@ class _Writing(_Forgetting):
             self._changes.put(None)
         if thread is not None:
             thread.join()
+        self._over = True
+        self._refuse_late()
         self._end()
 
     def __enter__(self) -> Self:

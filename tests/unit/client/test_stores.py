@@ -86,6 +86,15 @@ def test_a_store_that_is_closed_takes_no_more(make: Make, tmp_path: Path) -> Non
         store.write([outcome(b"1", Accepted())])
 
 
+def test_what_is_handed_in_as_a_store_is_closed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another thread: nobody waits for ever for what comes behind the end."""
+    store = FileStore(tmp_path / "links")
+    errors: list[BaseException | None] = []
+    monkeypatch.setattr(store, "_start", store.close)
+    store.write([outcome(b"1", Accepted())], errors.append)
+    assert isinstance(errors[0], ConfigurationError)
+
+
 @pytest.mark.parametrize("make", [lambda folder: MemoryStore(), *DURABLE])
 @pytest.mark.parametrize("resend", [True, False])
 def test_a_terminus_that_is_no_more_is_forgotten(make: Make, tmp_path: Path, resend: bool) -> None:

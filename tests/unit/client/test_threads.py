@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 import acquit
-from acquit import errors
+from acquit import EntryKind, StoreEntry, errors
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.client import threads
 from acquit.client.core import ClientCore
@@ -690,6 +690,23 @@ def test_a_handler_of_a_signal_may_stop_what_its_own_thread_listens_to() -> None
             receiver.listen(lambda message: stop())
 
         signalled_at_each_call(listen, lambda: on_the_loop(stop))
+
+
+@pytest.mark.parametrize("make", [lambda path: acquit.MemoryStore(), acquit.FileStore])
+def test_a_handler_of_a_signal_may_wait_while_its_own_thread_writes_to_a_store(
+    make: Callable[[Path], acquit.MemoryStore | acquit.FileStore], tmp_path: Path
+) -> None:
+    store = make(tmp_path / "links")
+
+    def write() -> None:
+        for number in range(5):
+            store.write([StoreEntry(EntryKind.SEND, "out", b"%d" % number, b"x")])
+
+    write()
+    signalled_at_each_call(write, lambda: on_the_loop(write))
+    assert len(store.load("out").sends) == 5
+    if isinstance(store, acquit.FileStore):
+        store.close()
 
 
 def test_a_handler_of_a_signal_may_acknowledge_while_its_own_thread_does() -> None:
