@@ -23,17 +23,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.files import make_folders, sync
-from acquit.spark.merging import Roll, alike, bins, delta_files, merge, row_groups, sync_log
-from acquit.spark.tables import TableFile, TableFiles, TableKind, open_delta, table_files, table_kind
+from acquit.spark.merging import Roll, alike, bins, delta_files, merge, open_rows, row_groups, sync_log
+from acquit.spark.tables import TableFile, TableFiles, TableKind, first_line, open_delta, table_files, table_kind
 
 TARGET_BYTES: Final = 128 << 20
 _VACUUM_MIN_HOURS: Final = 24
+_IS_LONGER: Final = "Invalid retention period"
+"""Words of delta-rs in the error for a time that is shorter than the table's own."""
 _TARGET_MIN: Final = 1 << 10
 
 
@@ -59,6 +60,10 @@ class CompactOptions:
             )
         if self.into is not None and self.into.exists():
             raise ConfigurationError(f"into {self.into}: expected a folder that is not there yet")
+        if self.into is not None and self.into.resolve().is_relative_to(self.table.resolve()):
+            raise ConfigurationError(
+                f"into {self.into}: expected a folder outside of the table, whose readers would see its rows twice"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +154,9 @@ def _vacuum(table: Path, *, dry_run: bool) -> tuple[str, ...]:
     try:
         # The files of a batch that is being written are in no log yet, however short the table's retention time is.
         removed = DeltaTable(table).vacuum(_VACUUM_MIN_HOURS, dry_run=dry_run, full=True)
-    except DeltaError:  # it is longer
+    except DeltaError as error:
+        if _IS_LONGER not in str(error):
+            raise PipelineFailed(f"table {table}: its old files were not all removed: {first_line(error)}") from error
         removed = DeltaTable(table).vacuum(dry_run=dry_run, full=True)
     if not dry_run:
         sync_log(table)
@@ -178,7 +185,10 @@ def _copy(options: CompactOptions, before: TableFiles, on_progress: Progress) ->
 
 def _write(options: CompactOptions, before: TableFiles, folder: Path, on_progress: Progress) -> int:
     """Write all rows below `folder`; into how many files."""
-    rows_all = sum(pq.read_metadata(file.path).num_rows for file in before.files)
+    rows_all = 0
+    for file in before.files:
+        with open_rows(file.path) as footer:
+            rows_all += footer.metadata.num_rows
     numbers = itertools.count()
     inside = folder
     roll = Roll(lambda: inside / f"part-{next(numbers):05d}.parquet", options.target_file_bytes)

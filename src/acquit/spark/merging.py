@@ -142,13 +142,13 @@ def _neighbours(files: Sequence[DeltaFile], target_bytes: int) -> list[list[Delt
 
 def alike(table: Path, groups: Iterable[Sequence[DeltaFile]]) -> list[list[DeltaFile]]:
     """Return the groups, each split into files of the same columns: a table may have got one later than its first rows.
-    Reads the footers. Raises OSError, and pyarrow's exceptions."""
+    Reads the footers. Raises as `open_rows`."""
     found: list[list[DeltaFile]] = []
     for group in groups:
         by_columns: dict[str, list[DeltaFile]] = {}
         for file in group:
-            with _opened(table / file.path) as opened:
-                columns = _columns(opened, table / file.path).to_string(show_field_metadata=False)
+            with open_rows(table / file.path) as footer:
+                columns = _columns(footer, table / file.path).to_string(show_field_metadata=False)
             by_columns.setdefault(columns, []).append(file)
         found += [one for one in by_columns.values() if len(one) > 1]
     return found
@@ -172,12 +172,13 @@ def merge(table: Path, files: Sequence[DeltaFile]) -> DeltaFile:
                 roll.write(group, table / file.path)
         roll.close()
         sync(path.parent)
+        stats = file_stats(path)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     merged = DeltaFile(name, path.stat().st_size, files[0].partition)
     try:
-        _commit(table, files, merged, file_stats(path))
+        _commit(table, files, merged, stats)
     except _NotCommittedError:
         path.unlink()
         raise
@@ -271,7 +272,7 @@ def row_groups(path: Path) -> Iterator[pa.Table]:
 
     Times as Spark writes them by default (INT96) become instants in microseconds, which Spark reads as the same type.
     """
-    with _opened(path) as file:
+    with open_rows(path) as file:
         metadata, columns = file.metadata, _columns(file, path)
         if not metadata.num_rows:
             return
@@ -282,8 +283,12 @@ def row_groups(path: Path) -> Iterator[pa.Table]:
             yield group if group.schema.equals(columns) else group.cast(columns)
 
 
-def _opened(path: Path) -> pq.ParquetFile:
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+def open_rows(path: Path) -> pq.ParquetFile:
+    """Open a file with rows. Raises OSError, and PipelineFailed where it is no Parquet file."""
+    try:
+        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    except pa.ArrowInvalid as error:
+        raise PipelineFailed(f"{path} is no Parquet file: {first_line(error)}") from error
 
 
 def _columns(file: pq.ParquetFile, path: Path) -> pa.Schema:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -39,8 +40,9 @@ def file_stats(path: Path) -> str:
         if column.nulls is not None:
             found["nullCount"][field.name] = column.nulls
         if column.least is not None:
-            found["minValues"][field.name] = bound(column.least, False)
-            found["maxValues"][field.name] = bound(column.greatest, True)
+            with suppress(OverflowError):  # of the calendar's last moment, rounded up: without a bound
+                least, greatest = bound(column.least, False), bound(column.greatest, True)
+                found["minValues"][field.name], found["maxValues"][field.name] = least, greatest
     return json.dumps({"numRecords": footer.num_rows, **found}, ensure_ascii=False)
 
 
@@ -71,8 +73,11 @@ def _column(footer: pq.FileMetaData, number: int) -> _ColumnStatistics:
             return _ColumnStatistics(None, None, None)
         nulls += said.null_count
         if said.has_min_max:
-            least.append(said.min)
-            greatest.append(said.max)
+            try:
+                least.append(said.min)
+                greatest.append(said.max)
+            except OverflowError:
+                bounded = False  # a day that Python's calendar has not
         elif said.num_values:
             bounded = False  # its values are too long for a footer
     if not bounded or not least:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.compact import CompactOptions, compact
@@ -385,3 +386,56 @@ def test_tiny_files_are_not_left_to_pile_up() -> None:
     assert tier_bins(files(*[10] * 63), 128 << 20) == []
     assert len(tier_bins(files(*[10] * 64), 128 << 20)) == 1
     assert tier_bins(files(*[70 << 20] * 100), 128 << 20) == []
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_a_file_that_is_no_parquet_is_named_and_nothing_changes(tmp_path: Path, into: bool) -> None:
+    if into:
+        table = tmp_path / "table"
+        table.mkdir()
+        (table / "odd.parquet").write_bytes(b"garbage")
+    else:
+        table = delta_table(tmp_path / "table", 2)
+        table_files(table).files[0].path.write_bytes(b"garbage")
+    for dry_run in (False,) if into else (True, False):
+        with pytest.raises(PipelineFailed, match=r"\.parquet is no Parquet file: "):
+            compact(CompactOptions(table=table, into=tmp_path / "copy" if into else None, dry_run=dry_run))
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
+    assert not list(table.glob("acquit/merged-*"))
+
+
+def test_a_copy_is_no_part_of_its_table(tmp_path: Path) -> None:
+    """Readers of a plain folder would see the rows twice."""
+    table = tmp_path / "table"
+    table.mkdir()
+    pq.write_table(pa.table({"a": [1]}), table / "a.parquet")
+    (tmp_path / "other").symlink_to(table)
+    for into in (table / "copy", tmp_path / "other" / "deep" / "copy"):
+        with pytest.raises(ConfigurationError, match="expected a folder outside of the table"):
+            CompactOptions(table=table, into=into)
+    assert compact(CompactOptions(table=table, into=tmp_path / "table-copy")).files_after == 1
+
+
+def test_a_vacuum_that_fails_is_not_tried_with_a_shorter_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table says an hour, and a batch may be written for longer."""
+    table = tmp_path / "table"
+    hour = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
+    write_deltalake(table, pa.table({"sequence": [1]}), configuration=hour)
+    being_written = table / "acquit" / "batch.parquet"
+    being_written.parent.mkdir()
+    being_written.write_bytes(b"rows")
+    two_hours_ago = time.time() - 7_200
+    os.utime(being_written, (two_hours_ago, two_hours_ago))
+    asked: list[tuple[object, ...]] = []
+
+    def fails(self: DeltaTable, *given: object, **options: object) -> list[str]:
+        asked.append(given)
+        raise DeltaError("Generic LocalFileSystem error: Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "vacuum", fails)
+        with pytest.raises(PipelineFailed, match="its old files were not all removed: .*Input/output error"):
+            compact(CompactOptions(table=table, vacuum=True))
+    assert asked == [(24,)]
+    assert compact(CompactOptions(table=table, vacuum=True)).vacuumed == ()
+    assert being_written.exists()

@@ -114,3 +114,26 @@ def test_text_is_cut_and_times_have_milliseconds(tmp_path: Path) -> None:
 def test_a_file_without_a_row_says_so(tmp_path: Path) -> None:
     pq.write_table(SCHEMA.empty_table(), tmp_path / "f")
     assert json.loads(file_stats(tmp_path / "f"))["numRecords"] == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([0, 253_402_300_799_999_999], TIME),  # the last moment of 9999, "for ever" in many tables
+        ([0, 253_402_300_800_000_000], TIME),
+        ([-70_000_000_000_000_000, 0], TIME),
+        ([0, 2_932_897], pa.date32()),
+        ([-800_000, 0], pa.date32()),
+    ],
+    ids=str,
+)
+def test_what_is_beyond_the_calendar_has_no_bounds(tmp_path: Path, values: list[int], kind: pa.DataType) -> None:
+    whole = pa.int32() if kind == pa.date32() else pa.int64()
+    column = pa.array(values, whole).view(kind)
+    pq.write_table(pa.table({"until": column, "n": [1, 2]}), tmp_path / "f")
+    assert json.loads(file_stats(tmp_path / "f")) == {
+        "numRecords": 2,
+        "minValues": {"n": 1},
+        "maxValues": {"n": 2},
+        "nullCount": {"until": 0, "n": 0},
+    }
