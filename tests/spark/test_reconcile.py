@@ -30,7 +30,9 @@ from acquit.spark.audit.others import ReceiptState, columns_beforehand, read_rec
 from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
 from acquit.spark.audit.reconciled import Finding, read_reconciliations, write_reconciliation
 from acquit.spark.audit.results import AuditResults
+from acquit.spark.compact import CompactOptions, compact
 from acquit.spark.ledger.chain import plan_folder
+from acquit.spark.tables import table_files
 from acquit.store.options import JournalOptions
 from tests.support.audit_tables import reconciliation
 
@@ -295,3 +297,37 @@ def test_many_ranges_of_several_brokers(spark: SparkSession, tmp_path: Path, mon
         reconcile(replace(given, queue="nowhere"), spark=spark)
     with pytest.raises(ConfigurationError, match="none begins with c"):
         reconcile(replace(given, broker="c"), spark=spark)
+
+
+def test_a_table_is_read_whatever_its_files_are(spark: SparkSession, seen: Seen, tmp_path: Path) -> None:
+    accepted = list(seen.accepted.values())
+    (broker,) = AuditResults(seen.audit).brokers.values()
+    # A folder for each broker, a merged file that is in none, and folders again.
+    delta = tmp_path / "{a,b}"
+    for part in (accepted[:20], accepted[20:40], accepted[40:]):
+        rows = pa.table({"sequence": part, "broker": [broker.store] * len(part)})
+        write_deltalake(delta, rows, mode="append", partition_by=["broker"])
+        if part == accepted[20:40]:
+            compact(CompactOptions(table=delta))
+    found = reconcile(seen.options(table=delta), spark=spark)
+    assert (found.counts, found.other_rows, len(table_files(delta).files)) == ({}, 50, 2)
+    # Other types in each file, also one that Spark cannot read; a value that is none; a file without the column.
+    plain = tmp_path / "[odd] *"
+    plain.mkdir()
+    for number, (sequence, other) in enumerate(
+        [
+            (pa.array(accepted[:20], pa.int32()), pa.array([0] * 20, pa.timestamp("ns"))),
+            (pa.array(accepted[20:40], pa.int64()), pa.array(["text"] * 20)),
+            (pa.array([*map(str, accepted[40:]), "none"]), pa.array([None] * 11, pa.int32())),
+        ]
+    ):
+        pq.write_table(pa.table({"sequence": sequence, "other": other}), plain / f"{number}.parquet")
+    pq.write_table(pa.table({"other": [1]}), plain / "without.parquet")
+    found = reconcile(seen.options(table=plain), spark=spark)
+    assert (kinds(found.counts), found.other_rows) == ({"without-identity": 2}, 52)
+    receipts = tmp_path / "[r].parquet"
+    pq.write_table(
+        pa.table({"message_id": [f"m-{n}" for n in range(COUNT)], "at": pa.array([0] * 60).cast("timestamp[ns]")}),
+        receipts,
+    )
+    assert reconcile(seen.options(receipts=receipts), spark=spark).equal

@@ -29,8 +29,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -44,8 +42,9 @@ from acquit.spark.browse_options import BrowseOptions
 from acquit.spark.connecting import broker_id, connect_patiently
 from acquit.spark.letters import dead_letters
 from acquit.spark.options import BrokerAccess, SparkAt
+from acquit.spark.parquet import Columns, read_columns
 from acquit.spark.session import QUERY_ERRORS, QUICK_JAVA, failure_of, reason_of, refuse_connect, session_of
-from acquit.spark.tables import readable_files
+from acquit.spark.tables import columns_of, readable_files
 
 DEAD_LETTER_QUEUE: Final = "DLQ"
 SHOWN: Final = 20
@@ -285,14 +284,14 @@ def _identities(session: SparkSession, letters: DataFrame, table: Path) -> DataF
 
     The files of each kind are read together, and nothing of them but these columns: a table may have got them later
     than its first rows, and have others whose types were changed."""
-    kinds: dict[Kind, list[str]] = {}
+    kinds: dict[Columns, list[str]] = {}
     for kind, path in _known_files(table):
         kinds.setdefault(kind, []).append(path)
     found: DataFrame | None = None
     for kind, paths in kinds.items():
         types = {name: letters.schema[_IDENTITIES[name]].dataType for name, _ in kind}
         columns = [sql.col(name).try_cast(wanted).alias(name) for name, wanted in types.items()]
-        rows = session.read.parquet(*paths).select(*columns)
+        rows = read_columns(session, kind, paths).select(*columns)
         found = rows if found is None else found.unionByName(rows, allowMissingColumns=True)
     return found
 
@@ -302,23 +301,14 @@ _IDENTITIES: Final = {"sequence": "origin_sequence", "message_id": "message_id"}
 null counts."""
 
 
-Kind = tuple[tuple[str, pa.DataType], ...]
-"""Columns of `_IDENTITIES` that a file has, and their types."""
-
-
-def _known_files(table: Path) -> Iterator[tuple[Kind, str]]:
+def _known_files(table: Path) -> Iterator[tuple[Columns, str]]:
     """Yield the table's files that have columns of `_IDENTITIES`, each as soon as it is looked at. Needs no Spark.
     Raises ConfigurationError where there is no table, or one that cannot be read so, or none of its files has such a
     column."""
     files = readable_files(table).files
     names: dict[str, None] = {}
     for file in files:
-        try:
-            schema = pq.read_schema(file.path)
-        except pa.ArrowInvalid as error:
-            raise ConfigurationError(f"table {table}: {file.path} is no Parquet file: {error}") from error
-        except OSError as error:
-            raise ConfigurationError(f"table {table}: {file.path} cannot be read: {error}") from error
+        schema = columns_of(file, table)
         names |= dict.fromkeys(schema.names)
         kind = tuple((name, schema.field(name).type) for name in _IDENTITIES if name in schema.names)
         if kind:

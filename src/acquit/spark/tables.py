@@ -25,11 +25,14 @@ from urllib.parse import unquote, urlsplit
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, ConfigurationError, PipelineFailed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
 
 DELTA_LOG: Final = "_delta_log"
 STREAM_LOG: Final = "_spark_metadata"
 _STREAM_VERSION: Final = "v1"
+_NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+"""Value that Spark writes into the name of a folder of rows where it is null."""
 _LISTED: Final = 6
 """Columns of either side in an error."""
 
@@ -48,6 +51,8 @@ class TableFile:
 
     path: Path
     size_bytes: int
+    partition: tuple[tuple[str, object], ...] = ()
+    """Columns that have one value in all rows of the file, by its partition, and these values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +217,19 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_LISTED])} and {more} more"
 
 
+def columns_of(file: TableFile, table: Path) -> pa.Schema:
+    """The columns that are in a file. Raises ConfigurationError where it is no Parquet file, or cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_schema(file.path)
+    except pa.ArrowInvalid as error:
+        raise ConfigurationError(f"table {table}: {file.path} is no Parquet file: {first_line(error)}") from error
+    except OSError as error:
+        raise ConfigurationError(f"table {table}: {file.path} cannot be read: {first_line(error)}") from error
+
+
 def _what_is(path: Path) -> str:
     return "a file" if path.exists() else "nothing"
 
@@ -220,9 +238,12 @@ def _delta_files(table: Path) -> Iterator[TableFile]:
     import pyarrow as pa
 
     # Not `file_uris`: there the names of the table's own folders are quoted, and those within it are not.
-    for name in pa.table(open_delta(table).get_add_actions()).column("path").to_pylist():
-        path = table / unquote(name).removeprefix("file://")
-        yield TableFile(path, path.stat().st_size if path.exists() else 0)
+    actions = pa.table(open_delta(table).get_add_actions())
+    wanted = [name for name in ("path", "partition") if name in actions.column_names]
+    for action in actions.select(wanted).to_pylist():
+        path = table / unquote(action["path"]).removeprefix("file://")
+        partition = tuple((action.get("partition") or {}).items())
+        yield TableFile(path, path.stat().st_size if path.exists() else 0, partition)
 
 
 def newest_batch(table: Path) -> int | None:
@@ -251,7 +272,8 @@ def _stream_files(table: Path) -> Iterator[TableFile]:
             try:
                 entry = json.loads(line)
                 added = entry["action"] == "add"
-                file = TableFile(Path(unquote(urlsplit(entry["path"]).path)), int(entry["size"]))
+                path = Path(unquote(urlsplit(entry["path"]).path))
+                file = TableFile(path, int(entry["size"]), _folder_values(path, table))
             except NOT_WHAT_WAS_WRITTEN as error:
                 raise PipelineFailed(f"{name}: expected a file of the table as JSON, found {line[:40]!r}") from error
             if added:
@@ -261,7 +283,17 @@ def _stream_files(table: Path) -> Iterator[TableFile]:
 def _plain_files(table: Path) -> Iterator[TableFile]:
     for path in sorted(table.rglob("*.parquet")):
         if not any(part.startswith(("_", ".")) for part in path.relative_to(table).parts):
-            yield TableFile(path, path.stat().st_size)
+            yield TableFile(path, path.stat().st_size, _folder_values(path, table))
+
+
+def _folder_values(path: Path, table: Path) -> tuple[tuple[str, object], ...]:
+    """Return the values that the folders of a file within its table say, as text: ``day=2026-01-31``."""
+    if not path.is_relative_to(table):
+        return ()
+    said = (part.partition("=") for part in path.relative_to(table).parts[:-1])
+    return tuple(
+        (unquote(name), None if value == _NULL_FOLDER else unquote(value)) for name, equals, value in said if equals
+    )
 
 
 _READERS: Final = {TableKind.DELTA: _delta_files, TableKind.STREAM: _stream_files, TableKind.PLAIN: _plain_files}

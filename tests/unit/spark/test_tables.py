@@ -100,3 +100,22 @@ def test_a_list_of_a_stream_that_makes_no_sense_is_one_line(tmp_path: Path, text
         PipelineFailed, match=r"^.*/_spark_metadata/0: expected a (list of version v1|file of the table)"
     ):
         table_files(tmp_path)
+
+
+@pytest.mark.parametrize("kind", list(TableKind))
+def test_what_partitions_say_is_known_of_each_file(tmp_path: Path, kind: TableKind) -> None:
+    values = ["a b/ü", None]
+    if kind is TableKind.DELTA:
+        write_deltalake(tmp_path, pa.table({"n": [1, 2], "p": values}), partition_by=["p"])
+    else:
+        paths = [tmp_path / "p=a b%2Fü" / "x.parquet", tmp_path / "p=__HIVE_DEFAULT_PARTITION__" / "x.parquet"]
+        for path in paths:
+            path.parent.mkdir()
+            pq.write_table(pa.table({"n": [1]}), path)
+        if kind is TableKind.STREAM:
+            (tmp_path / "_spark_metadata").mkdir()
+            lines = [json.dumps({"path": path.as_uri(), "size": 1, "action": "add"}) for path in paths]
+            (tmp_path / "_spark_metadata" / "0").write_text("\n".join(["v1", *lines]))
+    found = table_files(tmp_path)
+    assert found.kind is kind
+    assert sorted(str(dict(file.partition)["p"]) for file in found.files) == ["None", "a b/ü"]

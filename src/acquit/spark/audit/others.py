@@ -10,9 +10,10 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
@@ -23,7 +24,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
 
 from acquit.errors import ConfigurationError
-from acquit.spark.tables import TableKind, open_delta, readable_files
+from acquit.spark.parquet import Columns, literal_path, read_columns
+from acquit.spark.tables import TableFile, TableKind, columns_of, open_delta, readable_files
 
 STATE_COLUMN: Final = "receipt_state"
 """The column that `read_receipts` adds."""
@@ -45,7 +47,8 @@ class ReceiptState(StrEnum):
 ACCEPTED_WORDS: Final = ("accepted", "applied", "answered", "ok", "success", "true", "delivered", "acknowledged")
 IN_DOUBT_WORDS: Final = ("indoubt", "deliveryindoubt", "unknown", "timeout", "sent", "")
 """Letters of an outcome, in lower case. What is in neither list was refused."""
-_KNOWN_BY: Final = ("sequence", "message_id")
+KNOWN_BY: Final = ("sequence", "message_id")
+"""Columns by which rows are known, if no other is named."""
 _ODD: Final = (OSError, EOFError, ValueError, RecursionError, csv.Error, zlib.error, pa.ArrowException)
 """Errors of reading files that are not what their names say."""
 _FOOTERS_MAX: Final = 100
@@ -54,7 +57,7 @@ _LINES_MAX: Final = 1_000
 
 
 def check_receipts(place: Path) -> str:
-    """Return the form of receipts: the key of `_FORMS`, or "" for the folder of a table. Needs no Spark. Raises
+    """Return the form of receipts: the key of `_SEEN`, or "" for the folder of a table. Needs no Spark. Raises
     ConfigurationError where they are not there, or in no such form; and as `readable_files`."""
     if place.is_dir():
         readable_files(place)
@@ -62,7 +65,7 @@ def check_receipts(place: Path) -> str:
     if not place.exists():
         raise ConfigurationError(f"receipts {place}: there is no such file")
     form = place.name.removesuffix(".gz").rpartition(".")[2].lower()
-    if form not in _FORMS:
+    if form not in _SEEN:
         raise ConfigurationError(
             f"receipts {place}: expected .csv, .json, .jsonl or .parquet, or the folder of a table"
         )
@@ -88,12 +91,11 @@ def _columns_of_table(table: Path) -> Sequence[str] | None:
     if found.kind is TableKind.DELTA:
         return [field.name for field in open_delta(table).schema().fields]
     if not found.files:
-        return _KNOWN_BY
+        return KNOWN_BY
     if len(found.files) > _FOOTERS_MAX:
         return None
     names = [name for file in found.files for name in pq.read_schema(file.path).names]
-    folders = [part for file in found.files for part in file.path.relative_to(table).parts[:-1]]
-    names += [name for name, equals, _ in (part.partition("=") for part in folders) if equals]
+    names += [name for file in found.files for name, _ in file.partition]
     return list(dict.fromkeys(names))
 
 
@@ -121,31 +123,74 @@ def _opened(place: Path) -> Iterator[TextIO]:
         yield lines
 
 
-def read_table(spark: SparkSession, table: Path) -> DataFrame:
-    """The rows that readers of the table see. Raises as `readable_files`."""
+def read_table(spark: SparkSession, table: Path, wanted: Sequence[str]) -> DataFrame:
+    """The rows that readers of the table see, with those of the columns `wanted` that it has; all columns, and no row,
+    where it has none of them. Raises as `readable_files` and `columns_of`.
+
+    Files that have them in other types are read apart, and what is not the same in all becomes text; the value of a
+    partition, which is in the log or in the name of a folder, is text."""
     found = readable_files(table)
     if not found.files:
         return _empty(spark, table, found.kind)
-    if found.kind is TableKind.STREAM:
-        return spark.read.parquet(str(table))
-    paths = [str(file.path) for file in found.files]
-    return spark.read.option("basePath", str(table)).option("mergeSchema", "true").parquet(*paths)
+    return _read_files(spark, found.files, table, wanted)
+
+
+def _read_files(spark: SparkSession, files: Iterable[TableFile], table: Path, wanted: Sequence[str]) -> DataFrame:
+    names: dict[str, None] = {}
+    alike: dict[tuple[Columns, tuple[tuple[str, str | None], ...]], list[str]] = {}
+    for file in files:
+        schema = columns_of(file, table)
+        partition = dict(file.partition)
+        names |= dict.fromkeys((*schema.names, *partition))
+        values = tuple((name, _text(partition[name])) for name in wanted if name in partition)
+        inside = [name for name in wanted if name in schema.names and name not in partition]
+        columns = tuple((name, schema.field(name).type) for name in inside)
+        alike.setdefault((columns, values), []).append(str(file.path))
+    if names.keys().isdisjoint(wanted):
+        return spark.createDataFrame([], _texts(names))
+    types = {name: {dict(columns).get(name, pa.string()) for columns, _ in alike} for name in wanted if name in names}
+    parts = []
+    for (columns, values), paths in alike.items():
+        said = dict(values)
+        # Of a file that has not one of the columns there are the rows all the same.
+        rows = read_columns(spark, columns or ((wanted[0], pa.string()),), paths)
+        selected = []
+        for name, kinds in types.items():
+            there = name in dict(columns)
+            column = named(name) if there else F.lit(said.get(name))
+            selected.append((column if there and len(kinds) == 1 else column.cast("string")).alias(name))
+        parts.append(rows.select(*selected))
+    return reduce(DataFrame.union, parts)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _texts(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name.replace('`', '``')}` string" for name in names)
 
 
 def _empty(spark: SparkSession, table: Path, kind: TableKind) -> DataFrame:
     """A table without a row yet. Only the log of Delta says which columns it would have; another has those by which
     rows are known."""
     if kind is TableKind.DELTA:
-        columns = [(field.name, "string") for field in open_delta(table).schema().fields]
-    else:
-        columns = [(name, "string") for name in _KNOWN_BY]
-    return spark.createDataFrame([], ", ".join(f"`{name}` {type_}" for name, type_ in columns))
+        return spark.createDataFrame([], _texts(field.name for field in open_delta(table).schema().fields))
+    return spark.createDataFrame([], _texts(KNOWN_BY))
 
 
-def read_receipts(spark: SparkSession, place: Path, outcome: str) -> DataFrame:
+def read_receipts(spark: SparkSession, place: Path, outcome: str, wanted: Sequence[str] = KNOWN_BY) -> DataFrame:
     """The rows of receipts, with a column `STATE_COLUMN` that says how the send ended (`ReceiptState`), by the column
-    `outcome`; where there is none, all were accepted. Raises as `check_receipts`."""
-    rows = _rows(spark, place)
+    `outcome`; where there is none, all were accepted. Of a table there are the columns `wanted`, as `read_table` has
+    them. Raises as `check_receipts` and `read_table`."""
+    form = check_receipts(place)
+    wanted = list(dict.fromkeys((*wanted, outcome)))
+    if not form:
+        rows = read_table(spark, place, wanted)
+    elif form == "parquet":
+        rows = _read_files(spark, [TableFile(place, place.stat().st_size)], place, wanted)
+    else:
+        rows = _TEXTS[form](spark.read, literal_path(str(place)))
     if outcome not in rows.columns:
         return rows.withColumn(STATE_COLUMN, F.lit(ReceiptState.ACCEPTED.value))
     letters = F.regexp_replace(F.lower(F.coalesce(named(outcome).cast("string"), F.lit(""))), "[^a-z]", "")
@@ -162,20 +207,14 @@ def named(column: str) -> Column:
     return F.col("`" + column.replace("`", "``") + "`")
 
 
-def _rows(spark: SparkSession, place: Path) -> DataFrame:
-    form = check_receipts(place)
-    return _FORMS[form](spark.read, str(place)) if form else read_table(spark, place)
-
-
-_FORMS: Final[Mapping[str, Callable[[DataFrameReader, str], DataFrame]]] = {
+_TEXTS: Final[Mapping[str, Callable[[DataFrameReader, str], DataFrame]]] = {
     # As RFC 4180 and Python's csv module have it: quotes are doubled, and line breaks may be in them.
     "csv": lambda read, path: read.options(header=True, escape='"', multiLine=True).csv(path),
     "json": DataFrameReader.json,
     "jsonl": DataFrameReader.json,
     "ndjson": DataFrameReader.json,
-    "parquet": lambda read, path: read.parquet(path),
 }
-"""End of a file's name (but for ``.gz``): how the file is read."""
+"""End of the name of a file with texts (but for ``.gz``): how it is read."""
 _SEEN: Final[Mapping[str, Callable[[Path], Sequence[str] | None]]] = {
     "csv": _columns_of_csv,
     "json": _columns_of_json,

@@ -35,6 +35,7 @@ from acquit.spark.audit.failures import cause_of
 from acquit.spark.audit.judging import Judge, fate
 from acquit.spark.audit.log import BrokerState
 from acquit.spark.audit.others import (
+    KNOWN_BY,
     STATE_COLUMN,
     ReceiptState,
     columns_beforehand,
@@ -56,6 +57,7 @@ from acquit.spark.ledger.chain import READABLE
 from acquit.spark.ledger.chain import plan as plan_segments
 from acquit.spark.ledger.options import FORMAT_NAME
 from acquit.spark.options import SparkAt
+from acquit.spark.parquet import literal_path
 from acquit.spark.session import QUERY_ERRORS, refuse_connect, session_of
 from acquit.store.reading import FolderReader
 
@@ -296,10 +298,12 @@ class _TableComparison:
 
     def _other(self) -> DataFrame:
         options = self._options
+        known_by = KNOWN_BY if options.column is None else (options.column,)
+        wanted = (*known_by, "broker")
         if options.table is not None:
-            return read_table(self._spark, options.table)
+            return read_table(self._spark, options.table, wanted)
         assert options.receipts is not None
-        return read_receipts(self._spark, options.receipts, options.outcome or _OUTCOME)
+        return read_receipts(self._spark, options.receipts, options.outcome or _OUTCOME, wanted)
 
     def _placed(self, other: DataFrame, by: str, *, per_broker: bool) -> DataFrame:
         """The other side as rows of scope, key and state."""
@@ -310,7 +314,8 @@ class _TableComparison:
             scope = F.coalesce(F.col("broker"), F.lit("")) if "broker" in other.columns else F.lit(self._brokers[0])
         rows = other.select(
             scope.alias("scope"),
-            named(options.column or by).cast(kind).alias("key"),
+            # What is none has no identity, whatever the session makes of a cast that fails.
+            named(options.column or by).try_cast(kind).alias("key"),
             (F.col(STATE_COLUMN) if options.receipts is not None else F.lit(ReceiptState.ACCEPTED.value)).alias(
                 "state"
             ),
@@ -399,7 +404,7 @@ class _TableComparison:
         name = f"{FINDINGS}-{secrets.token_hex(8)}"
         place = str(self._options.audit / name)
         found.write.parquet(place)
-        written = self._spark.read.schema(found.schema).parquet(place)
+        written = self._spark.read.schema(found.schema).parquet(literal_path(place))
         place_in_kind = F.row_number().over(
             Window.partitionBy("finding").orderBy("broker", F.length("identity"), "identity")
         )

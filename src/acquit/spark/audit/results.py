@@ -154,8 +154,10 @@ class AuditResults:
             return None
         from pyspark.sql import functions
 
+        from acquit.spark.parquet import literal_path
+
         queues = spark.createDataFrame(self.queues().select(["broker", "queue_number", "queue"]))
-        frame = spark.read.parquet(*map(str, paths))
+        frame = spark.read.parquet(*(literal_path(str(path)) for path in paths))
         return frame.join(functions.broadcast(queues), ["broker", "queue_number"], "left")
 
     def _files(self, table: str) -> list[tables.DataFile]:
