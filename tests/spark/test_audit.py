@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.types import TimestampType
 
 import acquit
 from acquit.cli.ledger import read_fold
@@ -181,3 +182,27 @@ def test_in_spark_as_without_it_and_one_readable_error(spark: SparkSession, tmp_
     assert (caught.value.path, caught.value.offset) == (str(brokers[1].file(2)), 4096)
     with pytest.raises(ConfigurationError, match="has no audit"):
         AuditResults(tmp_path / "again")
+
+
+def test_a_session_that_makes_other_types_of_texts_and_times(spark: SparkSession, tmp_path: Path) -> None:
+    folder = grow(tmp_path / "a").path
+    settings = {
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.timestampType": "TIMESTAMP_NTZ",
+        "spark.sql.session.timeZone": "Asia/Kolkata",
+    }
+    plain, _ = run(spark, tmp_path / "plain", folder)
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        summary, _ = run(spark, tmp_path / "audit", folder)
+        events = spark.read.format("acquit.ledger").options(folders=str(folder), details="true").load()
+        first = events.selectExpr("CAST(time AS BIGINT) AS s").orderBy("segment", "index").first()
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert (summary.closed, summary.open, summary.balance) == (plain.closed, plain.open, plain.balance)
+    assert first is not None and events.schema["time"].dataType == TimestampType()
+    (coverage,) = AuditResults(tmp_path / "audit").coverage().to_pylist()
+    assert first.s == int(coverage["first_time"].timestamp())

@@ -118,7 +118,9 @@ FIELDS: Final = (
     ),
 )
 BY_NAME: Final = {field.name: field for field in FIELDS}
-SCHEMA_DDL: Final = ", ".join(f"{field.name} {field.spark_type}" for field in FIELDS)
+_INSTANT: Final = "TIMESTAMP_LTZ"
+"""Name in DDL of what Spark shows as TIMESTAMP: that word means there what `spark.sql.timestampType` says."""
+SCHEMA_DDL: Final = ", ".join(f"{field.name} {field.spark_type.replace('TIMESTAMP', _INSTANT)}" for field in FIELDS)
 
 PARSER_VERSION: Final = b"2"
 """Raised when the same message would make other columns."""

@@ -42,7 +42,7 @@ _READ: Final = (
     "body_type",
 )
 _ATTEMPTS: Final = (
-    "ARRAY<STRUCT<`when`: TIMESTAMP, consumer: STRING, outcome: STRING, cause: STRING, condition: STRING, "
+    "ARRAY<STRUCT<`when`: TIMESTAMP_LTZ, consumer: STRING, outcome: STRING, cause: STRING, condition: STRING, "
     "description: STRING>>"
 )
 _COLUMNS: Final = (
@@ -51,7 +51,7 @@ _COLUMNS: Final = (
     "annotations['x-opt-ORIG-QUEUE'] AS origin_queue",
     "annotations['x-opt-ORIG-ADDRESS'] AS origin_address",
     "TRY_CAST(annotations['x-opt-acquit-origin'] AS BIGINT) AS origin_sequence",
-    "TRY_CAST(annotations['x-opt-ACTUAL-EXPIRY'] AS TIMESTAMP) AS expired_at",
+    "TRY_CAST(annotations['x-opt-ACTUAL-EXPIRY'] AS TIMESTAMP_LTZ) AS expired_at",
     f"COALESCE(FROM_JSON(annotations['x-opt-acquit-attempts'], '{_ATTEMPTS}'), ARRAY()) AS attempts",
     "CASE WHEN body_type IN ('string', 'data') THEN CAST(body AS STRING) END AS text",
 )

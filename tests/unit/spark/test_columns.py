@@ -508,6 +508,8 @@ def test_schemas_that_cannot_be_read(schema: pa.Schema, body_as: BodyAs, reason:
 
 def test_the_columns_of_a_query_that_gives_no_schema() -> None:
     assert schema_ddl() == SCHEMA_DDL
+    # TIMESTAMP would be what the session takes it for (spark.sql.timestampType).
+    assert "posted_at TIMESTAMP_LTZ, created_at TIMESTAMP_LTZ" in SCHEMA_DDL
     assert schema_ddl(BodyAs.TEXT) == SCHEMA_DDL + ", text STRING"
     assert schema_ddl(BodyAs.JSON, "id BIGINT") == SCHEMA_DDL + ", json STRUCT<id BIGINT>"
     assert schema_ddl(BodyAs.JSON, "struct<id: BIGINT>") == SCHEMA_DDL + ", json struct<id: BIGINT>"

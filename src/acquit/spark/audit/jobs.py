@@ -117,13 +117,16 @@ def merge_task(place: RunFolders) -> Callable[[pa.Table], pa.Table]:
 
     def run(blocks: pa.Table) -> pa.Table:
         bucket = blocks["bucket"][0].as_py()
+        # With spark.sql.execution.arrow.useLargeVarTypes Spark gives large types, and takes no others.
+        text = pa.large_string() if pa.types.is_large_binary(blocks["payload"].type) else pa.string()
         if bucket < 0:
-            return pa.table([blocks["kind"], blocks["payload"].cast(pa.string())], schema=RESULT)
+            return pa.table([blocks["kind"], blocks["payload"].cast(text)], names=RESULT.names)
         label = f"bucket-{bucket:04}-{secrets.token_hex(6)}"
         pieces = _rows(blocks, PIECES, LIFE, NO_LIVES)
         counters = _rows(blocks, COUNTERS, COUNTER, NO_COUNTERS)
         facts = merge_bucket(bucket, pieces, counters, place, label)
-        return pa.table([[BUCKET], [json.dumps(facts.to_json())]], schema=RESULT)
+        payload = pa.array([json.dumps(facts.to_json())], text)
+        return pa.table([pa.array([BUCKET], pa.int32()), payload], names=RESULT.names)
 
     return run
 

@@ -340,8 +340,8 @@ def fields_of(options: LedgerOptions) -> tuple[LedgerColumn[Any], ...]:
 
 
 def ddl(fields: Iterable[LedgerColumn[Any]]) -> str:
-    """Return the columns as Spark's DDL."""
-    return ", ".join(f"`{column.name}` {column.spark_type}" for column in fields)
+    """Return the columns as Spark's DDL, whatever TIMESTAMP means in a session (`spark.sql.timestampType`)."""
+    return ", ".join(f"`{column.name}` {column.spark_type.replace('TIMESTAMP', 'TIMESTAMP_LTZ')}" for column in fields)
 
 
 def check_schema(schema: pa.Schema, options: LedgerOptions) -> None:
