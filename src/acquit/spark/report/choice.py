@@ -27,7 +27,7 @@ class Choice:
     def takes(self, *, broker: str | None = None, queue: str | None = None) -> bool:
         """Return whether this broker, this queue, or this queue of this broker is meant; None is any."""
         of_broker = broker is None or not self.brokers or broker.startswith(tuple(self.brokers))
-        return of_broker and (queue is None or not self.queues or any(fnmatchcase(queue, each) for each in self.queues))
+        return of_broker and (queue is None or not self.queues or any(_fits(queue, each) for each in self.queues))
 
     @property
     def text(self) -> str:
@@ -44,3 +44,8 @@ class Choice:
                 table = table.set_column(table.column_names.index(name), name, column)
                 table = table.filter(pc.is_in(column, pa.array(wanted, pa.string())))
         return table
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """True if the name fits the pattern, in which brackets are themselves."""
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
