@@ -145,6 +145,29 @@ def test_the_page_lists_every_key_with_its_default_and_meaning(kind: type) -> No
         assert f"| `{field.name}` | `{in_toml(field.default)}` | {doc} |" in page
 
 
+SECTIONS: dict[str, tuple[type, ...]] = {
+    "[[address]]": (AddressPolicy,),
+    "[users.NAME]": (User, Role, Security),
+    "[tls]": (Tls, Listen),
+    "[http]": (Http,),
+    "[connection]": (ConnectionLimits,),
+    "[limits]": (BrokerLimits,),
+    "[transactions]": (TransactionLimits,),
+    "[journal]": (JournalOptions,),
+}
+
+
+def test_the_page_lists_every_key_in_the_section_of_its_table() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
+    found = {}
+    for section in page.split("\n## `")[1:]:
+        found[section.partition("`")[0]] = sorted(re.findall(r"^\| `(\w+)` \| `", section, re.MULTILINE))
+    assert found == {
+        table: sorted({spec.name for kind in kinds for spec in fields(kind)} - {"users"})
+        for table, kinds in SECTIONS.items()
+    }
+
+
 @pytest.mark.parametrize("kind", [*OPTIONS, TransactionLimits], ids=lambda kind: kind.__name__)
 def test_every_number_has_a_range_and_every_word_its_choices(kind: type) -> None:
     for name, hint in get_type_hints(kind).items():
