@@ -58,7 +58,9 @@ def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
         if table in document:
             security = document.setdefault("security", {})
             if isinstance(security, dict):
-                security.setdefault(table, document.pop(table))
+                if table in security:  # one would hide the other
+                    raise ConfigurationError(f"{source}: expected [{table}] or [security.{table}], found both")
+                security[table] = document.pop(table)
     return structure(document, BrokerOptions, source)
 
 

@@ -97,6 +97,8 @@ def test_passwords_are_not_shown() -> None:
         ("[[address]]\nmatch = 'a'\nredelivery_multiplier = 'x'", "redelivery_multiplier: expected a number"),
         ("[users.bob]\npassword = 1234", "password: expected a text"),
         ("users = 3", "security.users: expected a table"),
+        ("[users.a]\n[security.users.b]", "expected [users] or [security.users], found both"),
+        ("[roles.a]\n[security.roles.b]", "expected [roles] or [security.roles], found both"),
         ("[security]\nplain = true", "security.plain: expected one of 'never', 'loopback', 'always'"),
         ("a = " + "[" * 2_000, "expected TOML: it is nested too deeply"),
         ("a = " + "1" * 5_000, "expected TOML: Exceeds the limit"),
