@@ -71,6 +71,12 @@ def test_a_port_that_is_taken(shell: Shell, tmp_path: Path, broker: acquit.Broke
     assert str(broker.port) in told
 
 
+def test_no_host_is_not_all_of_them(shell: Shell, tmp_path: Path) -> None:
+    ran = shell("serve", "--data", tmp_path / "data", "--port", 0, "--host", "")
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert told_to_users(ran) == ["acquit: host: expected the name or the address of a host, found ''"]
+
+
 def test_a_folder_that_is_in_use(shell: Shell, tmp_path: Path) -> None:
     with acquit.Broker(tmp_path / "data"):
         ran = shell("serve", "--data", tmp_path / "data", "--port", 0)

@@ -136,18 +136,11 @@ def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) ->
 
 
 def _check_names(options: BrokerOptions) -> None:
-    """Raise ConfigurationError, with the key, for a file that no system opens, and a host that no resolver is asked
-    for."""
+    """Raise ConfigurationError, with the key, for a file that no system opens."""
     tls = {f"tls.{key}": getattr(options.tls, key) for key in ("certificate_file", "key_file", "client_ca_file")}
     for key, file in {"security.users_file": options.security.users_file, **tls}.items():
         if "\0" in file:
             raise ConfigurationError(f"{key}: expected the name of a file, found {file!r}")
-    hosts = {f"listen[{index}].host": one.host for index, one in enumerate(options.listen)}
-    if options.http is not None:
-        hosts["http.host"] = options.http.host
-    for key, host in hosts.items():
-        if not host or any(character.isspace() or character == "\0" for character in host):
-            raise ConfigurationError(f"{key}: expected the name or the address of a host, found {host!r}")
 
 
 def _find_users(path: Path, *, needed: bool) -> UsersFile | None:

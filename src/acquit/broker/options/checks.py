@@ -96,4 +96,20 @@ def check_pattern(name: str, pattern: str) -> None:
         raise ConfigurationError(f"{name}: expected words between dots, where a word may be * or #, found {pattern!r}")
 
 
-__all__ = ["TIME_MS_MAX", "TYPE_NAMES", "UINT_MAX", "check_fields", "check_pattern", "meant", "take_paths"]
+def check_host(name: str, host: str) -> None:
+    """Raise ConfigurationError for a host that no resolver is asked for; `name` is the key that has it. The empty one
+    would be all addresses of the machine."""
+    if not host or any(character.isspace() or character == "\0" for character in host):
+        raise ConfigurationError(f"{name}: expected the name or the address of a host, found {host!r}")
+
+
+__all__ = [
+    "TIME_MS_MAX",
+    "TYPE_NAMES",
+    "UINT_MAX",
+    "check_fields",
+    "check_host",
+    "check_pattern",
+    "meant",
+    "take_paths",
+]

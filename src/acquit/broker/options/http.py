@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
-from acquit.broker.options.checks import check_fields
+from acquit.broker.options.checks import check_fields, check_host
 
 _LOCAL_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
@@ -60,6 +60,7 @@ class Http:
                 "metrics_queues_max": (0, 100_000),
             },
         )
+        check_host("host", self.host)
 
     @property
     def local(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
-from acquit.broker.options.checks import check_fields, check_pattern, take_paths
+from acquit.broker.options.checks import check_fields, check_host, check_pattern, take_paths
 from acquit.errors import ConfigurationError
 
 Where = Literal["never", "loopback", "always"]
@@ -143,6 +143,7 @@ class Listen:
 
     def __post_init__(self) -> None:
         check_fields(self, {"port": (0, 65_535)})
+        check_host("host", self.host)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
