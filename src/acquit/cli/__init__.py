@@ -19,6 +19,9 @@ _YOUNG_MAX: Final = 50_000
 """Objects that are made before the garbage collector looks at them, as in the broker. With Python's own 700 it goes
 through what is being imported a hundred times, for a tenth of the time of `acquit queues`."""
 
+_INTERRUPTED: Final = 130
+"""`exits.Exit.INTERRUPTED`, which an interrupted import may lack."""
+
 
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code. What asks a process to end interrupts the command as
@@ -27,8 +30,11 @@ def main() -> NoReturn:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     gc.set_threshold(_YOUNG_MAX)
-    from acquit.cli.app import run
+    try:
+        from acquit.cli.app import run
 
-    code = run(sys.argv[1:])
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before `run` could hear of it: nothing was begun
+        code = _INTERRUPTED
     gc.freeze()  # Python goes through all that there is three times as it exits, for another tenth
     sys.exit(code)

@@ -100,6 +100,22 @@ def test_what_is_left_at_the_end_is_not_looked_through_again() -> None:
     assert shown.splitlines()[-1] == "True"
 
 
+def test_an_interrupt_that_comes_before_anything_was_begun() -> None:
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'click':\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['acquit', '--version']\n"
+        "from acquit.cli import main\n"
+        "main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (Exit.INTERRUPTED, "", "")
+
+
 HEAVY = {"asyncio", "importlib.metadata", "rich", "ssl", "structlog"}
 """Packages that take longer to load than the command line itself."""
 
