@@ -10,6 +10,7 @@ What the encoding of the output lacks is written out (``\\u20ac``): a message th
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
@@ -32,7 +33,8 @@ class ClosedInput(io.RawIOBase):
 
 def prepare() -> None:
     """Make the standard streams such that nothing fails for its characters; of standard input, if there is none, one
-    that says so to who reads from it."""
+    that says so to who reads from it. A terminal that the environment gives no columns has a size that is not known:
+    rich would print nothing."""
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(ClosedInput()))
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -40,6 +42,8 @@ def prepare() -> None:
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="backslashreplace")
+    if os.environ.get("COLUMNS", "").strip("0") == "":
+        os.environ.pop("COLUMNS", None)
 
 
 def input_text(*, hint: str = "") -> str:

@@ -96,3 +96,12 @@ def test_a_table_is_shown_in_every_encoding() -> None:
         ran = in_shell("", "queues", ACQUIT_URL=broker.url, PYTHONIOENCODING="latin-1")
     assert (ran.code, ran.err) == (Exit.OK, "")
     assert "\\u20ac" in ran.out
+
+
+# -- no size
+
+
+def test_a_terminal_without_columns_shows_what_there_is(broker: acquit.Broker) -> None:
+    ran = in_shell("", "health", ACQUIT_URL=broker.url, COLUMNS="0")
+    assert (ran.code, ran.out, ran.err) == (Exit.OK, "healthy\n", "")
+    assert in_shell("", "status", ACQUIT_URL=broker.url, COLUMNS="0").out.startswith("acquit ")
