@@ -120,10 +120,17 @@ class BrokerAt(NamedTuple):
     def _arguments(self, reconnect: Reconnect | None) -> dict[str, Any]:
         """The arguments of `connect`, for both APIs."""
         import acquit
+        from acquit.client.url import FAILOVER, parse_urls, split_failover
 
+        urls = list(self.urls)
+        if reconnect is None and len(urls) == 1 and urls[0].startswith(FAILOVER):
+            # To programs such a URL means to go on trying, and to ask again what was asked when the connection was
+            # lost. Here somebody waits for an answer, and two moves are not one.
+            parse_urls(urls[0], None)
+            urls, _ = split_failover(urls[0])
         logging.getLogger("acquit.client").addHandler(_UNTOLD)
         return {
-            "url": list(self.urls) if len(self.urls) > 1 else self.urls[0],
+            "url": urls if len(urls) > 1 else urls[0],
             "username": self.user,
             "password": self._password(),
             "ssl_context": self._ssl_context(),

@@ -87,16 +87,14 @@ def parse_urls(urls: Urls, reconnect: Reconnect | None) -> Places:
         return Places(tuple(parse_url(url) for url in urls), reconnect)
     if not urls.startswith(FAILOVER):
         return Places((parse_url(urls),), reconnect)
-    body, query = _split_failover(urls)
-    hosts = [part.strip() for part in body.split(",")]
-    if not all(hosts):
-        raise ConfigurationError("failover: names no host, or an empty one; expected failover:(amqp://one,amqp://two)")
+    hosts, query = split_failover(urls)
     targets = tuple(parse_url(host) for host in hosts)
     return Places(targets, _failover_options(query, reconnect if reconnect is not None else Reconnect()))
 
 
-def _split_failover(urls: str) -> tuple[str, str]:
-    """The list of hosts, and the options behind it. The parentheses may be left out where there are no options."""
+def split_failover(urls: str) -> tuple[list[str], str]:
+    """The URLs of a ``failover:`` text, and the options behind them. The parentheses may be left out where there are no
+    options. Raises ConfigurationError."""
     listed = urls.removeprefix(FAILOVER).removeprefix("//")
     body, closed, rest = listed.rpartition(")") if ")" in listed else (listed, "", "")
     if body.startswith("(") != bool(closed):
@@ -104,7 +102,10 @@ def _split_failover(urls: str) -> tuple[str, str]:
     body = body.removeprefix("(")
     if rest and not rest.startswith("?"):
         raise ConfigurationError("failover: what follows the list of hosts must begin with ?")
-    return body, rest.removeprefix("?")
+    hosts = [part.strip() for part in body.split(",")]
+    if not all(hosts):
+        raise ConfigurationError("failover: names no host, or an empty one; expected failover:(amqp://one,amqp://two)")
+    return hosts, rest.removeprefix("?")
 
 
 def _whole(text: str) -> int:

@@ -140,6 +140,18 @@ def test_the_first_of_several_hosts_that_answers(
     assert (ran.code, ran.out.splitlines()[-1]) == (Exit.OK, "x")
 
 
+@pytest.mark.timeout(LONG_S)
+@pytest.mark.parametrize("command", [("health",), ("queues",), ("move", "a", "b"), ("bench", "send")], ids=" ".join)
+def test_each_host_of_a_failover_list_is_tried_once(shell: Shell, unused_port: int, command: tuple[str, ...]) -> None:
+    """In a program it is tried for minutes."""
+    dead = f"amqp://127.0.0.1:{unused_port}"
+    ran = shell(*command, "--url", f"failover:({dead},{dead})")
+    assert (ran.code, (ran.out + ran.err).count("cannot connect to")) == (Exit.UNREACHABLE, 2)
+    ran = shell(*command, "--url", f"failover:({dead})?failover.maxAttempts=1")
+    assert (ran.code, ran.err.count("\n")) == (Exit.USAGE, 1)
+    assert "failover: no option 'failover.maxAttempts'" in ran.err
+
+
 def test_management_goes_the_same_way(at_guarded: Shell) -> None:
     assert at_guarded("queues", "create", "made", "--cert", FILES / "ada.pem").code == Exit.OK
 
