@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,6 +19,7 @@ from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.options import data_option, json_option
 from acquit.cli.output import counted, counting, emit_json, line, remark, table, time_text
+from acquit.errors import ConfigurationError
 from acquit.protocol.jsonform import to_json
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from acquit.ledger.history import History, Life, Step
     from acquit.ledger.verify import ChainLink
     from acquit.protocol.jsonform import Json
+
+_DIGITS_MAX: Final = 20
+"""Digits of the largest sequence; of thousands Python makes no number."""
 
 
 @click.group(cls=WholeGroup)
@@ -211,13 +215,16 @@ def _find(data: Path, text: str, *, by_id: bool, progress: Callable[[int, int], 
     """The first that is found of what `text` may mean: a sequence, then an id of each type that can look like it."""
     from acquit.ledger.history import history
 
-    number = text.removeprefix("#")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"expected a sequence, or an id in UTF-8, found {text!r}") from None
     meanings: list[Callable[[], History]] = []
-    if number.isdecimal() and not by_id:
-        meanings.append(lambda: history(data, sequence=int(number), progress=progress))
+    if (sequence := ulong_of(text.removeprefix("#"))) is not None and not by_id:
+        meanings.append(lambda: history(data, sequence=sequence, progress=progress))
     meanings.append(lambda: history(data, message_id=text, progress=progress))
-    if text.isdecimal() and int(text) < 2**64:
-        meanings.append(lambda: history(data, message_id=int(text), progress=progress))
+    if (number := ulong_of(text)) is not None:
+        meanings.append(lambda: history(data, message_id=number, progress=progress))
     with contextlib.suppress(ValueError):
         identity = uuid.UUID(text)
         meanings.append(lambda: history(data, message_id=identity, progress=progress))
@@ -226,6 +233,14 @@ def _find(data: Path, text: str, *, by_id: bool, progress: Callable[[int, int], 
         if found.lives:
             break
     return found
+
+
+def ulong_of(text: str) -> int | None:
+    """Return the number that a text names, or None for what is none, or more than sequences and ids can be."""
+    if not text.isdecimal() or len(text) > _DIGITS_MAX:
+        return None
+    number = int(text)
+    return number if number < 2**64 else None
 
 
 def show_lives(lives: Iterable[Life], *, as_json: bool) -> None:

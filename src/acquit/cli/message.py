@@ -12,7 +12,7 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.examining import message
 from acquit.cli.exits import Exit
-from acquit.cli.ledger import show_lives
+from acquit.cli.ledger import show_lives, ulong_of
 from acquit.cli.management import management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, remark
@@ -65,8 +65,8 @@ def history(
 def _meanings(text: str) -> list[Value]:
     """Return the ids that a text can mean: itself, then a number and a uuid, if it looks like one."""
     meanings: list[Value] = [text]
-    if text.isdecimal() and int(text) < 2**64:
-        meanings.append(ULong(int(text)))
+    if (number := ulong_of(text)) is not None:
+        meanings.append(ULong(number))
     with contextlib.suppress(ValueError):
         meanings.append(uuid.UUID(text))
     return meanings

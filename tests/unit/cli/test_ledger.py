@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -128,6 +129,19 @@ def test_a_message_that_is_not_there(shell: Shell, data: Path) -> None:
     ran = shell("ledger", "show", "nobody", "--data", data)
     assert (ran.code, ran.out) == (Exit.FAILED, "")
     assert ran.err == f"acquit: no message nobody in {data}, whose journal reaches back to segment 1\n"
+
+
+@pytest.mark.parametrize("name", [str(2**64), f"#{2**64}", "1" * 5_000])
+def test_no_message_has_a_number_that_none_can_have(shell: Shell, data: Path, name: str) -> None:
+    ran = shell("ledger", "show", name, "--data", data)
+    assert (ran.code, ran.out) == (Exit.FAILED, "")
+    assert ran.err.startswith(f"acquit: no message {name} in ")
+
+
+def test_a_name_that_is_no_text(shell: Shell, data: Path) -> None:
+    ran = shell("ledger", "show", os.fsdecode(b"\xff"), "--data", data)
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert ran.err == "acquit: expected a sequence, or an id in UTF-8, found '\\udcff'\n"
 
 
 def test_a_number_may_be_meant_as_an_id(shell: Shell, data: Path) -> None:

@@ -70,8 +70,9 @@ def test_an_id_that_looks_like_a_number_or_uuid_is_found(
     assert [life["address"] for life in ran.documents][-1] == address
 
 
-def test_what_is_not_there_is_one_line(at_broker: Shell) -> None:
-    ran = at_broker("message", "history", "--message-id", "nobody")
+@pytest.mark.parametrize("named", ["nobody", "1" * 5_000])
+def test_what_is_not_there_is_one_line(at_broker: Shell, named: str) -> None:
+    ran = at_broker("message", "history", "--message-id", named)
     assert ran.code == Exit.FAILED
     assert ran.err.startswith("acquit: the journal, which reaches back to segment 1, has no such message")
     assert ran.err.count("\n") == 1
