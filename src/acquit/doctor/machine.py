@@ -15,7 +15,7 @@ from typing import Final
 
 from acquit.broker.options import BrokerOptions
 from acquit.doctor.findings import Diagnosis, ok, problem, size_text, warning
-from acquit.transport.descriptors import RESERVE
+from acquit.transport import descriptors
 
 PYTHON_MIN: Final = (3, 11)
 SLOW_SELECTORS: Final = ("SelectSelector", "PollSelector")
@@ -67,13 +67,18 @@ def event_loop(selector: str) -> Diagnosis:
 
 def open_files(soft: int, hard: int, options: BrokerOptions) -> Diagnosis:
     """Judge the limit of open files. The broker raises the soft one to the hard one by itself."""
-    needed = options.limits.connections_max + options.journal.open_files_max + RESERVE
+    limits = options.limits
+    sockets = limits.connections_max + limits.unauthenticated_max
+    if options.http is not None:  # it has no more than a quarter of all
+        sockets += min(options.http.connections_max, -(-sockets // 3))
+    needed = descriptors.needed(sockets, options.journal.open_files_max, len(options.listen) or 1)
     if hard in (-1, resource.RLIM_INFINITY):
         return ok("open files", f"{soft:,}, and no hard limit; {needed:,} are needed")
     if hard < needed:
         return warning(
             "open files",
-            f"the hard limit is {hard:,}; limits.connections_max = {options.limits.connections_max:,} needs {needed:,}",
+            f"the hard limit is {hard:,}; limits.connections_max = {limits.connections_max:,} and "
+            f"unauthenticated_max = {limits.unauthenticated_max:,} need {needed:,}",
             f"set LimitNOFILE={needed} in the unit (ulimit -Hn elsewhere), or lower limits.connections_max",
         )
     return ok("open files", f"the hard limit is {hard:,}; {needed:,} are needed")

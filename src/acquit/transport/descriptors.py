@@ -14,6 +14,8 @@ from typing import Final
 RESERVE: Final = 24
 """Kept for segments that are written, prewritten and archived, for configuration, certificates and modules that are
 read late, and for connections of administrators."""
+_OWN: Final = 16
+"""Open in a broker that begins, without its listeners: standard streams, loops, the lock and files of the journal."""
 _LIMIT_MAX: Final = 1 << 20
 """Limit of open files where there is no hard limit, or one that no broker needs."""
 _LIMIT_MAC: Final = 10_240
@@ -40,4 +42,10 @@ def available(readers: int) -> int:
     return max(2, soft - len(os.listdir("/dev/fd")) - readers - RESERVE)
 
 
-__all__ = ["available", "raise_limit"]
+def needed(sockets: int, readers: int, listeners: int) -> int:
+    """Return the limit of open files with which so many sockets of peers are `available` to a broker that begins, where
+    each listener has no more than two sockets, of IPv4 and IPv6."""
+    return sockets + readers + 2 * listeners + _OWN + RESERVE
+
+
+__all__ = ["available", "needed", "raise_limit"]

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from acquit.broker.configuration import parse_options
 from acquit.cli.exits import Exit
-from acquit.doctor import folder
+from acquit.doctor import folder, machine
 from tests.support.shell import Shell
 
 SUBJECTS = {"python", "event loop", "open files", "memory", "clock", "configuration", "file system", "disk", "sync"}
@@ -55,3 +59,29 @@ def test_a_folder_that_this_user_may_not_read_is_a_finding(
         Exit.USAGE,
         f"acquit: {data} is not a data folder of acquit: it has no broker.json\n",
     ), "nor is it a mistake in the command line"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[http]\nport = 0\n",
+        "[http]\nport = 0\nconnections_max = 1000\n",
+        "[limits]\nconnections_max = 9\nunauthenticated_max = 3\n" + "[[listen]]\nhost = 'localhost'\nport = 0\n" * 5,
+    ],
+    ids=["alone", "http", "much-http", "listeners"],
+)
+def test_a_broker_is_content_with_the_limit_that_is_advised(tmp_path: Path, text: str) -> None:
+    limit = re.search(r"LimitNOFILE=(\d+)", machine.open_files(0, 0, parse_options(text)).advice)
+    assert limit
+    config = tmp_path / "acquit.toml"
+    config.write_text(text)
+    port = "" if "listen" in text else " --port 0"
+    serve = f"{sys.executable} -m acquit serve --data {tmp_path}/data --config {config}{port}"
+    command = ["sh", "-c", f"ulimit -n {limit[1]}; exec {serve}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert " ready: " in process.stdout.readline()
+        process.terminate()
+        _, told = process.communicate(timeout=30)
+    assert "the limit of open files is too low" not in told

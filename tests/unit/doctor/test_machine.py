@@ -22,14 +22,14 @@ def test_event_loop() -> None:
 
 @pytest.mark.parametrize(
     ("hard", "severity"),
-    [(-1, OK), (1_040, OK), (1_039, WARNING), (1_000_000, OK)],
+    [(-1, OK), (1_158, OK), (1_157, WARNING), (1_000_000, OK)],
     ids=["none", "just", "less", "many"],
 )
 def test_open_files_for_all_connections(hard: int, severity: Severity) -> None:
-    options = BrokerOptions(limits=BrokerLimits(connections_max=1_000))
+    options = BrokerOptions(limits=BrokerLimits(connections_max=1_000, unauthenticated_max=100))
     found = machine.open_files(256, hard, options)
     assert found.severity is severity
-    assert ("LimitNOFILE=1040" in found.advice) == (severity is WARNING)
+    assert ("LimitNOFILE=1158" in found.advice) == (severity is WARNING)
 
 
 def test_memory_that_is_not_there() -> None:
