@@ -53,7 +53,7 @@ nobody can be asked.
 Of several hosts (`--url` more than once, URLs with spaces between them in `ACQUIT_URL`, or `failover:(...)` as JMS
 programs write it) the first that answers is taken. `send` and `receive` restore a connection that is lost for as long
 as their `--timeout` says, `receive --follow` for a day, and say so in one line when it is interrupted and one when it
-is there again.
+is there again. All others try each host once, whatever the options of a `failover:(...)` say.
 
 ## Completion
 
