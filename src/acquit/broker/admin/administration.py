@@ -344,7 +344,7 @@ class Administration:
         other = self._queues.by_name.get(target)
         made = other is None
         if other is None:
-            self._queues.check_policy(target)
+            self._check_implied(target)
             self.create(target, user, topic=False)
             other = self._queues.by_name[target]
         moved = Later[int]()
@@ -392,7 +392,7 @@ class Administration:
             if origin is None:
                 self._check_makeable(name, user, topic=False)
                 check_generated(name)
-                self._queues.check_policy(name)
+                self._check_implied(name)
                 if make:
                     self.create(name, user, topic=False)
                     origin = self._queues.by_name[name]
@@ -457,6 +457,13 @@ class Administration:
         if is_pattern(name) or SEPARATOR in name:
             raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
         self._queues.check_number(user)
+
+    def _check_implied(self, name: str) -> None:
+        """Raise Refused where nobody has said that a queue of this name shall be made, and none is: its policy makes
+        none, or there is a topic. What is posted there went to that until now, and would go to the queue."""
+        if name in self._topics.by_address:
+            raise Refused(f"{name!r} is a topic, which holds nothing", condition=AmqpCondition.INVALID_FIELD)
+        self._queues.check_policy(name)
 
     def _actor(self, user: str | None, address: str) -> int:
         return self._scribe.declare("", MANAGEMENT_NODE, user, address)

@@ -69,6 +69,17 @@ def test_what_waits_is_moved_in_order() -> None:
     assert [message.body for message in taken(world, "b")] == list(range(STEP + 50))
 
 
+def test_no_queue_is_made_beside_a_topic_unasked() -> None:
+    """Who posts to the topic, and does not say that it is one, would post to the queue from then on."""
+    world, _ = posted("a", durable("x"))
+    world.core.administration.create("t", None, topic=True)
+    with pytest.raises(Refused, match="'t' is a topic"):
+        move(world, "a", "t")
+    assert list(world.core.queues.by_name) == ["a"]
+    world.core.administration.create("t", None, topic=False)
+    assert move(world, "a", "t") == 1, "both are there, as somebody said"
+
+
 def test_both_name_each_other() -> None:
     world, _ = posted("a", durable("x", message_id="m"))
     (old,) = world.core.life.live

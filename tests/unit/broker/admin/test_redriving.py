@@ -149,8 +149,9 @@ def test_what_stays_is_not_counted_among_the_most() -> None:
         ("$management", ""),
         ("a::b", "no plain address"),
         ("x" * 1_024, "makes none"),
+        ("t", "is a topic"),
     ],
-    ids=["temporary", "node", "subscription", "long"],
+    ids=["temporary", "node", "subscription", "long", "topic"],
 )
 def test_where_a_letter_cannot_go(origin: str, reason: str) -> None:
     """Whoever may send to a queue of dead letters can say anything of where a message died."""
@@ -158,6 +159,7 @@ def test_where_a_letter_cannot_go(origin: str, reason: str) -> None:
     world, _ = posted(
         "DLQ", durable(b"x", annotations={"x-opt-ORIG-QUEUE": origin}), options=BrokerOptions(address=(rule,))
     )
+    world.core.administration.create("t", None, topic=True)
     for dry_run in (True, False):
         told = redrive(world, dry_run=dry_run)
         assert (told.redriven, told.left) == (0, {origin: 1})
