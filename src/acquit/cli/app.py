@@ -100,6 +100,8 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         code = exit_of(error)
         if code is None:
+            if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11: a class was being made, in an import
+                return Exit.INTERRUPTED
             raise
         if settings["debug"]:
             traceback.print_exc()

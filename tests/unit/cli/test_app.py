@@ -48,7 +48,14 @@ def test_a_defect_keeps_its_traceback() -> None:
         app.run(["demo"])
 
 
-@pytest.mark.parametrize("command", [failing(KeyboardInterrupt())], indirect=True)
+def wrapped() -> RuntimeError:
+    """What Python 3.11 makes of an interrupt in `__set_name__`."""
+    error = RuntimeError("Error calling __set_name__ on 'Field' instance 'notes' in 'Stack'")
+    error.__cause__ = KeyboardInterrupt()
+    return error
+
+
+@pytest.mark.parametrize("command", [failing(KeyboardInterrupt()), failing(wrapped())], indirect=True)
 @pytest.mark.usefixtures("command")
 def test_interrupted() -> None:
     assert app.run(["demo"]) == Exit.INTERRUPTED
