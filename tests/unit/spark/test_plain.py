@@ -60,7 +60,7 @@ def handed_out(message: Message, sequence: int, posted_ms: int, behind: dict[str
     body = make_body(sections, sequence, posted_ms)
     if behind:
         body = merge_annotations(body, encode({Symbol(name): value for name, value in behind.items()}))
-    return sections.header + body
+    return sections.header + bytes(body)
 
 
 _texts = st.text(max_size=3) | st.sampled_from(["id-1", "x" * 254, "x" * 255, "x" * 256, "é", "\x00"])
@@ -172,7 +172,7 @@ _by_hand = st.builds(
 @given(st.lists(_by_hand, min_size=1, max_size=6))
 def test_so_it_is_with_other_forms(bare: list[bytes]) -> None:
     payloads = [
-        sections.header + make_body(sections, 7 + number, 1_700_000_000_000)
+        sections.header + bytes(make_body(sections, 7 + number, 1_700_000_000_000))
         for number, sections in enumerate(map(scan_sections, bare))
     ]
     assert_the_same(payloads * 2)
@@ -245,7 +245,7 @@ def test_numbers_in_longer_forms_than_they_need(constructor: int, width: int, na
     for number in (wide, narrow, wide):
         value = bytes((constructor,)) + number.to_bytes(width, "big", signed=number < 0)
         sections = scan_sections(_sections([value, value], [(b"\xa1\x01a", value)], wide=False))
-        payloads.append(sections.header + make_body(sections, 7, 8))
+        payloads.append(sections.header + bytes(make_body(sections, 7, 8)))
     for some in (payloads, payloads[1:], payloads[:1]):
         assert_the_same(some)
 
@@ -271,7 +271,7 @@ def test_a_float_that_is_no_number_is_quiet() -> None:
     payloads = []
     for octets in (b"\x3f\xc0\x00\x00", b"\x7f\x80\x00\x01", b"\x7f\xc0\x00\x01", b"\xff\x80\x00\x00"):
         sections = scan_sections(_sections([b"\x40", b"\x40"], [(b"\xa1\x01a", b"\x72" + octets)], wide=False))
-        payloads.append(sections.header + make_body(sections, 7, 8))
+        payloads.append(sections.header + bytes(make_body(sections, 7, 8)))
     for number in range(1, 4):
         some = payloads[:1] + payloads[number : number + 1]
         found, wanted = (made(some, short=short)[1] for short in (True, False))
@@ -284,7 +284,7 @@ def test_texts_in_longer_forms_than_they_need() -> None:
     for text in (b"x" * 256, b"x" * 255, b"x" * 256):
         entries = [(b"\xa1\x01a", b"\xb1" + struct.pack(">I", len(text)) + text), (b"\xa1\x01n", b"\x54\x05")]
         sections = scan_sections(_sections([b"\x40", b"\x40"], entries, wide=True))
-        payloads.append(sections.header + make_body(sections, 7, 8))
+        payloads.append(sections.header + bytes(make_body(sections, 7, 8)))
     for some in (payloads, payloads[1:], payloads[:1]):
         assert_the_same(some)
 
