@@ -22,7 +22,7 @@ from acquit.protocol.extensions import ORIGIN, PLACE, POSTED_AT, SENDER_MARK, SE
 from acquit.protocol.link import ReceivingLink
 from acquit.protocol.message import Message
 from acquit.protocol.rope import ROPE_MIN, Rope
-from acquit.protocol.types import Symbol
+from acquit.protocol.types import Symbol, Timestamp
 from tests.support.broker_world import Client, World
 from tests.support.transacting import Controller
 
@@ -124,11 +124,14 @@ def test_it_comes_back_with_what_was_said_of_it(fields: dict[str, Any], durable:
     world = World(OPTIONS)
     client = world.client()
     client.post_all(client.sender("q"), Message(BODY, durable=durable, **fields))
+    (posted,) = ropes(world)
     for number, outcome in enumerate((RELEASED, Modified(message_annotations={Symbol("x-opt-said"): 5}))):
         link = take(client, name=f"first-{number}")
         client.received[link][0].settle(outcome)
         client.detach(link)
         world.settle()
+        (rope,) = ropes(world)
+        assert rope.payload is posted.payload
     more = arrived(client, take(client), fields, durable=durable)
     assert more > {SEQUENCE, POSTED_AT, "x-opt-said"}
     world.check_journal()
@@ -178,6 +181,46 @@ def test_it_is_a_dead_letter_and_is_moved(fields: dict[str, Any], durable: bool)
     world.settle()
     more = arrived(client, take(client, "DLQ", "late"), {**fields, "ttl_ms": None}, durable=durable)
     assert {SEQUENCE, POSTED_AT, ORIGIN} <= more
+    world.check_journal()
+
+
+@durable_or_not
+@each
+def test_a_selector_makes_no_copy(fields: dict[str, Any], durable: bool) -> None:
+    world = World(OPTIONS)
+    client = world.client()
+    client.post_all(client.sender("q"), Message(BODY, durable=durable, **fields))
+    other = take(client, name="other", selector="colour = 'blue' OR JMSMessageID = 'ID:two' OR \"m.x-opt-mine\" = 'b'")
+    said = "colour = 'red' OR JMSMessageID IS NOT NULL OR \"m.x-opt-mine\" IS NOT NULL OR JMSXGroupID = 'g'"
+    named = fields.keys() - {"ttl_ms", "delivery_annotations"}
+    link = take(client, selector=said if named else "colour IS NULL")
+    arrived(client, link, fields, durable=durable)
+    client.detach(other)
+    client.detach(link)
+    world.settle()
+    (_,) = ropes(world)
+
+
+def test_what_a_selector_looks_at_is_copied_once_where_it_is_large() -> None:
+    fields = {"application_properties": {"colour": "red", "long": "a" * ROPE_MIN}}
+    world = World(OPTIONS)
+    client = world.client()
+    client.post_all(client.sender("q"), Message(BODY, durable=True, **fields))
+    take(client, name="other", selector="colour = 'blue'")
+    (message,) = world.core.life.objects.values()
+    assert isinstance(message.body, bytes)
+    arrived(client, take(client, selector="colour = 'red'"), fields, durable=True)
+
+
+@durable_or_not
+def test_its_dead_letter_does_not_expire(durable: bool) -> None:
+    fields = {"absolute_expiry_time": Timestamp(4_102_444_800_000), "message_id": "one"}
+    world = World(OPTIONS)
+    client = world.client()
+    client.post_all(client.sender("q"), Message(BODY, durable=durable, **fields))
+    client.received[take(client)][0].settle(Rejected())
+    world.settle()
+    arrived(client, take(client, "DLQ", "late"), {"message_id": "one"}, durable=durable)
     world.check_journal()
 
 

@@ -320,7 +320,7 @@ def learn_group(message: Message) -> None:
     """Note the group of a message that entered while its queue had none, if its body is in memory: others are looked at
     as they are read."""
     if message.body is not None:
-        _learn_group(message, scan_sections(message.whole_body()))
+        _learn_group(message, scan_sections(message.front()))
 
 
 def _learn_group(message: Message, sections: Sections) -> None:

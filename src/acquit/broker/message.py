@@ -14,7 +14,8 @@ from acquit.ledger.events import COPY, DISPATCHED, DURABLE
 from acquit.ledger.live import ATTEMPTS_KEPT_MAX
 from acquit.ledger.records import AttemptNote
 from acquit.ledger.rows import ROW_BYTES
-from acquit.protocol.rope import Rope
+from acquit.protocol.rope import ROPE_MIN, Rope
+from acquit.protocol.sections import BODY, scan_sections
 
 if TYPE_CHECKING:
     from acquit.broker.nodes.lifetime import Temporary
@@ -315,6 +316,17 @@ class Message:
     def durable(self) -> bool:
         """True if it is in the journal."""
         return bool(self.flags & DURABLE)
+
+    def front(self) -> bytes:
+        """Return its body, which is in memory, at the least up to what the application's body is: whoever looks at no
+        more has no need of a copy of the rest."""
+        body = self.body
+        if not isinstance(body, Rope):
+            return self.whole_body()
+        end = scan_sections(body.payload).bounds[BODY]
+        if end - body.start >= ROPE_MIN:  # that much is copied once, and not for each who looks
+            return self.whole_body()
+        return body.head + body.payload[body.start : end]
 
     def whole_body(self) -> bytes:
         """Return its body, which is in memory, in one piece, and keep it so."""

@@ -56,4 +56,12 @@ def spliced(head: bytes, payload: bytes, start: int) -> bytes | Rope:
     return Rope(head, payload, start)
 
 
-__all__ = ["ROPE_MIN", "Rope", "spliced"]
+def behind(body: bytes | Rope, start: int) -> bytes | Rope:
+    """Return what follows `start`, which of a rope is another."""
+    if not isinstance(body, Rope):
+        return body[start:]
+    after = max(0, start - len(body.head))
+    return Rope(body.head[start:], body.payload, body.start + after)
+
+
+__all__ = ["ROPE_MIN", "Rope", "behind", "spliced"]

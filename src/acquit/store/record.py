@@ -122,30 +122,38 @@ PIECE_BYTES: Final = 1 << 20
 """Bytes that are copied at once: while one thread copies, no other runs."""
 
 
-def gathered(parts: Iterable[bytes], in_pieces: bool) -> BytesIO:
-    """Return a batch of these parts, behind room for its head. `in_pieces`: some are longer than `PIECE_BYTES`.
+def gathered(parts: Iterable[bytes], in_pieces: bool) -> tuple[BytesIO, int]:
+    """Return a batch of these parts, behind room for its head, and their CRC-32. `in_pieces`: some are longer than
+    `PIECE_BYTES`.
 
-    A buffer that grows is filled in place, and gives its bytes away without a copy.
+    A buffer that grows is filled in place, and gives its bytes away without a copy. Other threads run while the CRC of
+    a piece is taken: compiled code (docs/native.md) lets them at no other time.
     """
     batch = BytesIO()
     batch.write(bytes(BATCH_HEAD_BYTES))
-    if in_pieces:
-        for part in parts:
-            for at in range(0, len(part), PIECE_BYTES):
-                batch.write(memoryview(part)[at : at + PIECE_BYTES])
-    else:
+    if not in_pieces:
         batch.writelines(parts)
-    return batch
+        return batch, crc32(batch.getbuffer()[BATCH_HEAD_BYTES:])
+    crc = 0
+    for part in parts:
+        for at in range(0, len(part), PIECE_BYTES):
+            piece = memoryview(part)[at : at + PIECE_BYTES]
+            batch.write(piece)
+            crc = crc32(piece, crc)
+    return batch, crc
 
 
-def copied(data: bytes, start: int, end: int) -> bytes:
-    """Return the bytes from `start` to `end`, copied in pieces likewise."""
+def copied(data: bytes, start: int, end: int) -> tuple[bytes, int]:
+    """Return the bytes from `start` to `end`, copied in pieces likewise, and their CRC-32."""
     if end - start <= PIECE_BYTES:
-        return data[start:end]
-    copy = BytesIO()
+        copy = data[start:end]
+        return copy, crc32(copy)
+    grown, crc = BytesIO(), 0
     for at in range(start, end, PIECE_BYTES):
-        copy.write(memoryview(data)[at : min(at + PIECE_BYTES, end)])
-    return copy.getvalue()
+        piece = memoryview(data)[at : min(at + PIECE_BYTES, end)]
+        grown.write(piece)
+        crc = crc32(piece, crc)
+    return grown.getvalue(), crc
 
 
 def decode_batch_head(data: bytes) -> BatchHead | None:
@@ -294,8 +302,8 @@ def find_payload(data: bytes, offset: int) -> bytes | None:
     end = payload_at + payload_bytes
     if end > len(data):
         return None
-    payload = copied(data, payload_at, end)
-    return payload if crc32(data[offset + 4 : payload_at], crc32(payload)) == crc else None
+    payload, payload_crc = copied(data, payload_at, end)
+    return payload if crc32(data[offset + 4 : payload_at], payload_crc) == crc else None
 
 
 def record_bytes(head: bytes) -> int:
@@ -312,8 +320,8 @@ def decode_record(data: bytes, position: Position) -> Record:
         raise RecordMalformed(f"{len(data)} bytes that are not one record")
     crc, payload_bytes, meta_bytes, kind, version, flags, event = _HEAD.unpack_from(data)
     meta_end = RECORD_HEAD_BYTES + meta_bytes
-    payload = copied(data, meta_end, len(data))
-    if payload.strip(b"\0") if flags & ERASED else crc32(data[4:meta_end], crc32(payload)) != crc:
+    payload, payload_crc = copied(data, meta_end, len(data))
+    if payload.strip(b"\0") if flags & ERASED else crc32(data[4:meta_end], payload_crc) != crc:
         raise RecordMalformed("the record's checksum does not match")
     meta = data[RECORD_HEAD_BYTES:meta_end]
     return Record(position, kind, version, flags, event, meta, payload, payload_bytes, crc)

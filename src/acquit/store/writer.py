@@ -37,7 +37,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
-from zlib import crc32
 
 from acquit.errors import StoreError, StoreFailed, StoreFull
 from acquit.store.catalog import Catalog
@@ -45,7 +44,7 @@ from acquit.store.disk import DiskFile, NotOpened, OpenMode, store_error, write_
 from acquit.store.folder import EVENTS, PART, Folder
 from acquit.store.interface import EVENT_BYTES, Digest, Position, SegmentInfo
 from acquit.store.options import JournalOptions
-from acquit.store.record import BATCH_HEAD_BYTES, encode_batch_head, gathered, padding, split_events
+from acquit.store.record import encode_batch_head, gathered, padding, split_events
 from acquit.store.reserve import STEP_BYTES, Reserve
 from acquit.store.segment import EVENTS_HEADER_BYTES, HEADER_BYTES, NO_HASH, SEAL_HEAD_BYTES, Seal, SegmentHeader
 
@@ -116,8 +115,7 @@ class WriteBatch:
     def encode(self, epoch: int) -> bytes:
         """All bytes of the batch, as it stands in a segment of this epoch."""
         if self._bytes is None:
-            self._bytes = gathered(self._parts, self._in_pieces)
-            self._crc = crc32(self._bytes.getbuffer()[BATCH_HEAD_BYTES:])
+            self._bytes, self._crc = gathered(self._parts, self._in_pieces)
             self._parts = []
         head = encode_batch_head(
             length=self.end - self.start,

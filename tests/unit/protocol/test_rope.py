@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acquit.protocol.rope import ROPE_MIN, Rope, spliced
+from acquit.protocol.rope import ROPE_MIN, Rope, behind, spliced
 
 
 @given(st.binary(max_size=9), st.binary(max_size=30), st.data())
@@ -22,6 +22,11 @@ def test_a_rope_is_as_the_bytes_that_it_stands_for(head: bytes, payload: bytes, 
     assert isinstance(longer, Rope)
     assert bytes(longer) == front + copy
     assert longer.payload is payload
+    begin = min(begin, len(copy))
+    rest = behind(rope, begin)
+    assert isinstance(rest, Rope)
+    assert bytes(rest) == behind(copy, begin) == copy[begin:]
+    assert rest.payload is payload
 
 
 @pytest.mark.parametrize(("rest", "kind"), [(ROPE_MIN - 1, bytes), (ROPE_MIN, Rope)])

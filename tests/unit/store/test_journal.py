@@ -66,7 +66,7 @@ def test_the_thread_that_writes_a_batch_puts_it_together(disk: FaultyDisk, monke
     """In pieces where a record is large: nobody else may run while one is copied."""
     in_pieces: list[bool] = []
 
-    def put_together(parts: list[bytes], pieces: bool) -> BytesIO:
+    def put_together(parts: list[bytes], pieces: bool) -> tuple[BytesIO, int]:
         in_pieces.append(pieces)
         return gathered(parts, pieces)
 

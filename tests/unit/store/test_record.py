@@ -13,6 +13,7 @@ from acquit.store.interface import ARRAY, ERASED, EVENTFUL, Position, Record
 from acquit.store.record import (
     BATCH_HEAD_BYTES,
     BATCH_MAGIC,
+    PIECE_BYTES,
     RECORD_HEAD_BYTES,
     RecordMalformed,
     batch_is_whole,
@@ -85,13 +86,33 @@ def test_what_goes_in_comes_out(parts: list[tuple[int, bytes, bytes, bytes]]) ->
 @pytest.mark.pure
 @given(st.lists(st.binary(max_size=300), max_size=9))
 def test_a_batch_is_the_same_in_pieces(parts: list[bytes]) -> None:
-    whole = gathered(parts, False).getvalue()
-    assert whole == bytes(BATCH_HEAD_BYTES) + b"".join(parts)
+    made, crc = gathered(parts, False)
+    whole = made.getvalue()
+    assert (whole, crc) == (bytes(BATCH_HEAD_BYTES) + b"".join(parts), crc32(b"".join(parts)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_module, "PIECE_BYTES", 7)
-        assert gathered(parts, True).getvalue() == whole
+        made, in_pieces_crc = gathered(parts, True)
+        assert (made.getvalue(), in_pieces_crc) == (whole, crc)
         for end in range(len(whole)):
-            assert copied(whole, 3, end) == whole[3:end]
+            assert copied(whole, 3, end) == (whole[3:end], crc32(whole[3:end]))
+
+
+@pytest.mark.pure
+def test_others_may_run_between_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is while a checksum is taken, where the code is compiled: so it is taken of each piece."""
+    summed: list[int] = []
+
+    def crc(data: bytes, before: int = 0) -> int:
+        summed.append(len(data))
+        return crc32(data, before)
+
+    monkeypatch.setattr(record_module, "crc32", crc)
+    large = bytes(3 * PIECE_BYTES + 1)
+    gathered([b"small", large], True)
+    assert summed == [5, *[PIECE_BYTES] * 3, 1]
+    summed.clear()
+    copied(large, 1, len(large))
+    assert summed == [PIECE_BYTES] * 3
 
 
 def test_a_record_begins_right_behind_the_head_of_its_batch() -> None:

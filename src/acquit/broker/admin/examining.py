@@ -270,12 +270,12 @@ def _message_of(context: object) -> Message | None:
 
 def examined(message: Message, actors: Mapping[int, ActorRecord]) -> Examined:
     """Return the row of a message whose body is in memory. `actors`: those that the journal names."""
-    body = message.whole_body()
-    sections = scan_sections(body)
+    front = message.front()
+    sections = scan_sections(front)
     (message_id,) = sections.property_values(PropertyIndex.MESSAGE_ID)
     start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
     try:
-        annotations = map_values(body[start:end], "x-opt-")
+        annotations = map_values(front[start:end], "x-opt-")
     except DecodeError:
         annotations = {}
     origin, queue = annotations.get(ORIGIN), annotations.get(ORIG_QUEUE)
@@ -302,14 +302,15 @@ def in_full(message: Message, actors: Mapping[int, ActorRecord], now_ms: int, by
     row = examined(message, actors)
     tell_returns(message)
     ttl_ms = max(0, message.expires_at_ms - now_ms) if message.expires_at_ms else None
-    payload = current_header(message, ttl_ms) + message.whole_body()
+    assert message.body is not None
+    payload = current_header(message, ttl_ms) + message.body
     attempts = () if message.extra is None else message.extra.attempts
     return {
         **dict(zip(Examined._fields, row, strict=True)),
         "sequence": ULong(message.sequence),
         "returns": 0 if message.extra is None else message.extra.returns,
         "attempts": [describe_attempt(attempt, actors) for attempt in attempts],
-        "message": payload if len(payload) <= bytes_max else None,
+        "message": bytes(payload) if len(payload) <= bytes_max else None,
     }
 
 

@@ -19,6 +19,7 @@ from acquit.broker.intake.shaping import read_posting, transfer_header
 from acquit.broker.queue import NodeEvent
 from acquit.ledger.events import EventKind
 from acquit.protocol.extensions import ACQUIRED_COUNT, ORIGIN, POSTED_AT, SEQUENCE
+from acquit.protocol.rope import behind
 from acquit.protocol.sections import MESSAGE_ANNOTATIONS, PROPERTIES, scan_sections, splice_annotations
 from acquit.protocol.types import ULong
 
@@ -89,14 +90,15 @@ def move_message(life: Life, entering: Entering, message: Message, target: Queue
 
 
 def _payload(message: Message) -> bytes:
-    body = message.whole_body()
-    sections = scan_sections(body)
+    body, front = message.body, message.front()
+    assert body is not None
+    sections = scan_sections(front)
     start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
     annotations = splice_annotations(
-        body[start:end], {ORIGIN: ULong(message.sequence)}, remove=(SEQUENCE, POSTED_AT, ACQUIRED_COUNT)
+        front[start:end], {ORIGIN: ULong(message.sequence)}, remove=(SEQUENCE, POSTED_AT, ACQUIRED_COUNT)
     )
     header = transfer_header(message.told_durable, message.priority, True, 0, None)
-    return header + body[:start] + annotations + body[end:]
+    return bytes(header + front[:start] + annotations + behind(body, end))
 
 
 __all__ = ["Move", "move_message"]

@@ -185,14 +185,16 @@ def merge_annotations(body: bytes | Rope, annotations: bytes) -> bytes | Rope:
     """
     value, _ = decode(annotations)
     assert isinstance(value, dict)
-    whole = bytes(body)
+    front = body.head if isinstance(body, Rope) else body  # a rope's has all annotations, and nothing behind them
     try:
-        sections = scan_sections(whole)
+        sections = scan_sections(front)
         start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
-        merged = splice_annotations(whole[start:end], {str(key): item for key, item in value.items()})
+        merged = splice_annotations(front[start:end], {str(key): item for key, item in value.items()})
     except DecodeError:
         return body
-    return spliced(whole[:start] + merged, whole, end)
+    if isinstance(body, Rope):
+        return Rope(front[:start] + merged, body.payload, body.start)
+    return spliced(front[:start] + merged, body, end)
 
 
 # -- what a posting may cost -------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from acquit.ledger.events import EventKind
 from acquit.ledger.records import AttemptNote, Cause
 from acquit.protocol.definitions import Error, SectionCode
 from acquit.protocol.extensions import ACQUIRED_COUNT, ATTEMPTS, ORIGIN, POSTED_AT, SEQUENCE
+from acquit.protocol.rope import behind
 from acquit.protocol.sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -79,8 +80,9 @@ class Letters:
         return copy.sequence
 
     def _payload(self, message: Message, kind: EventKind, last: AttemptNote | None) -> bytes:
-        body = message.whole_body()
-        sections = scan_sections(body)
+        body, front = message.body, message.front()
+        assert body is not None
+        sections = scan_sections(front)
         message_id, expiry = sections.property_values(PropertyIndex.MESSAGE_ID, PropertyIndex.ABSOLUTE_EXPIRY_TIME)
         source = message.queue
         annotations: dict[str, object] = {
@@ -102,11 +104,11 @@ class Letters:
         start, end = sections.bounds[MESSAGE_ANNOTATIONS], sections.bounds[PROPERTIES]
         # A delivery time of the original has passed; what it was is not what the copy waits for.
         spliced = splice_annotations(
-            body[start:end],
+            front[start:end],
             annotations,
             remove=(SEQUENCE, POSTED_AT, ACQUIRED_COUNT, DELIVERY_TIME, DELIVERY_DELAY),
         )
-        before = body[:start]
+        before = front[:start]
         if last is not None and last.cause == Cause.REJECTED and last.condition.isascii() and last.condition:
             # 3.4.3: the error of *rejected* is placed in the delivery annotations.
             error: list[Value] = [Symbol(last.condition), last.description or None]
@@ -116,11 +118,11 @@ class Letters:
             except DecodeError:  # nobody has looked at them before, and what makes no sense is nobody's to keep
                 before = splice_annotations(b"", told, code=SectionCode.DELIVERY_ANNOTATIONS)
         header = transfer_header(message.told_durable, message.priority, True, 0, None)
-        bare = body[end:]
+        properties, rest_at = b"", end
         if expiry is not None:
-            behind = sections.bounds[PROPERTIES + 1]
-            bare = without_property(body[end:behind], PropertyIndex.ABSOLUTE_EXPIRY_TIME) + body[behind:]
-        return header + before + spliced + bare
+            rest_at = sections.bounds[PROPERTIES + 1]
+            properties = without_property(front[end:rest_at], PropertyIndex.ABSOLUTE_EXPIRY_TIME)
+        return bytes(header + before + spliced + properties + behind(body, rest_at))
 
 
 def describe_attempt(attempt: AttemptNote, actors: Mapping[int, Actor]) -> dict[Value, Value]:

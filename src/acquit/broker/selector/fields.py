@@ -95,7 +95,7 @@ def fields_of(message: Message) -> Fields:
     Its body must be in memory before a name is asked for that stands there (`Selector.needs_body`).
     """
     body = message.body
-    return _EncodedFields(message, message.whole_body() if isinstance(body, Rope) else body, message.queue.address)
+    return _EncodedFields(message, message.front() if isinstance(body, Rope) else body, message.queue.address)
 
 
 def fields_of_posting(
