@@ -15,6 +15,8 @@ from typing import Final
 
 ROPE_MIN: Final = 65_536
 """Octets of the smallest rope: those take some microseconds to copy."""
+_USED_MIN: Final = 8
+"""Octets that are in use for each that is not, at the least."""
 
 
 class Rope:
@@ -50,8 +52,10 @@ class Rope:
 
 
 def spliced(head: bytes, payload: bytes, start: int) -> bytes | Rope:
-    """Return `head` and what follows `start` in `payload`: as a rope if that is much."""
-    if len(payload) - start < ROPE_MIN:
+    """Return `head` and what follows `start` in `payload`: as a rope if that is much, and much more than what is before
+    it, which a rope keeps in memory though nobody counts it."""
+    rest_bytes = len(payload) - start
+    if rest_bytes < ROPE_MIN or start > rest_bytes // _USED_MIN:
         return head + payload[start:]
     return Rope(head, payload, start)
 

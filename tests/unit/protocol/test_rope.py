@@ -35,3 +35,11 @@ def test_only_much_is_not_copied(rest: int, kind: type) -> None:
     made = spliced(b"head", bytes(100) + bytes(rest), 100)
     assert type(made) is kind
     assert bytes(made) == b"head" + bytes(rest)
+
+
+@pytest.mark.parametrize(("front", "kind"), [(ROPE_MIN, Rope), (ROPE_MIN + 1, bytes)])
+def test_no_rope_keeps_much_that_is_not_counted(front: int, kind: type) -> None:
+    """The annotations of a message are in its head, and where they came in as well."""
+    made = spliced(b"head", bytes(front) + bytes(8 * ROPE_MIN), front)
+    assert type(made) is kind
+    assert len(made) == 4 + 8 * ROPE_MIN
