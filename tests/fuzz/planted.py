@@ -110,14 +110,14 @@ MISTAKES = (
         "a record accepted with a wrong checksum",
         "record",
         "store/record.py",
-        " else crc32(data[4:meta_end], crc32(payload)) != crc:",
+        " else crc32(data[4:meta_end], payload_crc) != crc:",
         " else payload_bytes < 0:",
     ),
     Mistake(
         "a payload accepted with a wrong checksum",
         "record",
         "store/record.py",
-        "    return payload if crc32(data[offset + 4 : payload_at], crc32(payload)) == crc else None",
+        "    return payload if crc32(data[offset + 4 : payload_at], payload_crc) == crc else None",
         "    return payload",
     ),
     Mistake(
