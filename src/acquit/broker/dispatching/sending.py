@@ -90,7 +90,7 @@ class Sending:
 
     def _payloads(self, messages: Sequence[Message], bytes_max: int) -> list[bytes | Rope]:
         """Return what is transferred of each, up to the first with a body of more than `bytes_max`: after one of
-        several frames none can be sent, and each is a copy. As `payload`, with what most of them need of it here."""
+        several frames none can be sent, and most are copies. As `payload`, with what most of them need of it here."""
         headers, payload_of = self._headers, self.payload
         payloads: list[bytes | Rope] = []
         for message in messages:
