@@ -107,6 +107,36 @@ if typing.TYPE_CHECKING:  # what it says is read by the compiler: it need not be
 """
 
 
+_SETUP: Final = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from mypyc.build import mypycify
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+CPUS = os.cpu_count() or 1
+
+
+class InParallel(build_ext):
+    def build_extensions(self):
+        compile_together = self.compiler.compile
+
+        def compile_each(sources, **settings):
+            with ThreadPoolExecutor(CPUS) as pool:
+                done = list(pool.map(lambda source: compile_together([source], **settings), sources))
+            return [path for paths in done for path in paths]
+
+        self.compiler.compile = compile_each
+        super().build_extensions()
+
+
+extensions = mypycify({modules!r}, group_name={group!r}, opt_level="2", debug_level="0", multi_file=True)
+setup(name={group!r}, packages=[], ext_modules=extensions, cmdclass={{"build_ext": InParallel}})
+"""
+"""Nearly all of the C is one extension, whose files setuptools compiles one by one."""
+
+
 def hot_modules(package: Path) -> list[Path]:
     """Return the modules to compile of the package `acquit` that is there."""
     found = {pattern: sorted(package.glob(pattern)) for pattern in HOT}
@@ -168,13 +198,8 @@ def compile_tree(target: Path) -> list[Path]:
             path.write_text(prepared(path.read_text()))
         (work / "mypy.ini").write_text("[mypy]\nfollow_imports = silent\nignore_missing_imports = True\n")
         modules = ["--config-file=mypy.ini", *(str(path.relative_to(work)) for path in hot)]
-        (work / "setup.py").write_text(
-            "from mypyc.build import mypycify\n"
-            "from setuptools import setup\n\n"
-            f"setup(name={GROUP!r}, packages=[], ext_modules=mypycify({modules!r}, group_name={GROUP!r},\n"
-            '      opt_level="2", debug_level="0", multi_file=True))\n'
-        )
-        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(os.cpu_count() or 1)]
+        (work / "setup.py").write_text(_SETUP.format(modules=modules, group=GROUP))
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         done = subprocess.run(
             command, cwd=work, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
