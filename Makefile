@@ -1,6 +1,6 @@
 # Every target works as the first command in a fresh clone: it makes .venv itself (see tools/environment.sh).
 # SEED=n repeats a seeded run; ARGS="..." goes to pytest: make test ARGS="tests/unit/store -x". JOBS=n: how many processes
-# `make check`, `make test` and `make soak` run in (2); 0 is one, as for a debugger.
+# `make check`, `make test`, `make interop` and `make soak` run in (2); 0 is one, as for a debugger.
 
 SHELL := /bin/sh
 BIN := .venv/bin
@@ -111,8 +111,9 @@ audit-dependencies: ## ask the index what is known against that; says so where i
 INTEROP := ACQUIT_INTEROP_NODE_MODULES=$(CURDIR)/build/interop/node_modules $(BIN)/python -m pytest -m interop
 FOREIGN := tests/interop/test_foreign_*.py tests/interop/test_rabbitmq.py
 
+# The brokers are in one of the processes, the clients in the other.
 interop: interop-peers ## against clients and brokers we did not write; in CI a missing one is a failure
-	$(INTEROP) tests/interop $(ARGS)
+	$(INTEROP) -n $(JOBS) --dist loadscope tests/interop $(ARGS)
 
 foreign: interop-peers ## of that, our client against Artemis, Qpid Broker-J and RabbitMQ (about 3 minutes)
 	$(INTEROP) $(FOREIGN) $(ARGS)

@@ -125,9 +125,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return Together(config, log)
 
 
+OTHER_BROKERS = {
+    f"tests/interop/test_{name}.py" for name in ("artemis", "broker_j", "spark_sink", "spring", "the_brokers_page")
+}
+
+
 def together(nodeid: str) -> str:
     """A file; all of Spark's, for there is one session; all that need the cluster; whole programs that are killed one
-    by one."""
+    by one; all that look at other brokers, and what compares the pages with all that these saw."""
     file = nodeid.partition("::")[0]
     if file.startswith("tests/spark/"):
         return "spark"
@@ -135,6 +140,8 @@ def together(nodeid: str) -> str:
         return "cluster"
     if file in ("tests/sparkcrash/test_everything_killed.py", "tests/sparkcrash/test_zombies.py"):
         return nodeid
+    if file.startswith("tests/interop/test_foreign_") or file in OTHER_BROKERS:
+        return "other brokers"
     return file
 
 

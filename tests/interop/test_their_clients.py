@@ -12,7 +12,7 @@ import pytest
 
 import acquit
 from acquit import AckMode
-from tests.interop.conftest import Server
+from tests.interop.conftest import Server, wait_for
 from tests.interop.peer import PEERS, Peer
 from tests.support.draining import take_all
 
@@ -184,7 +184,7 @@ def test_too_many_attempts_end_in_the_dead_letter_queue(
         peer.settle("in", attempt, outcome="modified", failed=True)
         peer.do("credit", link="in", credit=1)
     assert peer.expect("message")["id"] == "next"
-    assert address in ids(left(ours, "DLQ"))
+    wait_for(lambda: ({}, address in ids(left(ours, "DLQ"))), "its dead letter")
 
 
 def test_a_range_settles_all_of_it_and_nothing_else(
