@@ -19,6 +19,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from enum import Enum
@@ -78,6 +79,10 @@ class Disk(Protocol):
         ...
 
     def sync_folder(self, folder: Path) -> None: ...
+    def free_bytes(self, folder: Path) -> int | None:
+        """Room for this user on the disk that a folder is on; None if that cannot be told."""
+        ...
+
     def pause(self, seconds: float) -> None:
         """Leave the disk to others for so long."""
         ...
@@ -240,6 +245,13 @@ class PosixDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def free_bytes(self, folder: Path) -> int | None:
+        try:
+            usage = shutil.disk_usage(folder)
+        except OSError:
+            return None
+        return usage.free if usage.total else None  # some file systems have no figures
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

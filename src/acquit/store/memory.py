@@ -75,6 +75,10 @@ class MemoryDisk:
     def sync_folder(self, folder: Path) -> None:
         """Names are as durable as they will ever be."""
 
+    def free_bytes(self, folder: Path) -> int | None:
+        """Return None: how much memory there is shows when it is taken."""
+        return None
+
     def pause(self, seconds: float) -> None:
         """Do nothing: nobody else waits for memory."""
 

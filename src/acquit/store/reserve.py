@@ -17,6 +17,8 @@ full disk shows on the batch itself, which then waits.)
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import secrets
 import threading
 from bisect import bisect_left, insort
@@ -117,6 +119,10 @@ class Reserve:
         path = folder.journal / f"{secrets.token_hex(4)}{ZEROS}"
         part = path.with_suffix(PART)
         try:
+            free = folder.disk.free_bytes(folder.journal)
+            if free is not None and free < size_bytes:  # to find out by writing would fill the disk for all others
+                full = os.strerror(errno.ENOSPC)
+                raise OSError(errno.ENOSPC, f"{full} for a segment of {size_bytes:,} bytes: {free:,} are free")
             file = folder.disk.open(part, OpenMode.WRITE)
             try:
                 for offset in range(0, size_bytes, STEP_BYTES):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -391,3 +392,11 @@ def test_one_that_is_not_there_is_not_one_for_which_there_is_no_descriptor(tmp_p
     with pytest.raises(FileNotFoundError):
         disk.open(tmp_path / "none", OpenMode.READ)
     assert disk.names(tmp_path / "none") == []
+
+
+def test_the_room_of_a_disk(tmp_path: Path, disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = disk.free_bytes(tmp_path)
+    assert free is not None and free > 0
+    assert disk.free_bytes(tmp_path / "none") is None
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, used=0, free=0))
+    assert disk.free_bytes(tmp_path) is None, "a file system that has no figures is not full"

@@ -44,6 +44,21 @@ def test_a_full_disk_leaves_nothing_behind() -> None:
     assert not made.disk_full
 
 
+def test_what_has_no_room_is_refused_before_a_byte_is_written() -> None:
+    class Counted(FaultyDisk):
+        def free_bytes(self, folder: Path) -> int | None:
+            return MIB
+
+    disk = Counted()
+    made = reserve(disk)
+    with pytest.raises(OSError, match="No space left on device for a segment of 3,145,728 bytes: 1,048,576 are free"):
+        made.make(3 * MIB)
+    assert made.disk_full and made.missing
+    assert not disk.used_bytes and not disk.paths()
+    made.make(MIB)
+    assert not made.disk_full
+
+
 def test_what_an_earlier_process_made_is_used_if_it_fits() -> None:
     disk = FaultyDisk()
     for size in (3 * MIB, MIB, 4 * MIB):

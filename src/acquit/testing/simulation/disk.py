@@ -317,6 +317,10 @@ class FaultyDisk:
             _, change = self._names.pop(0)
             change(self._safe)
 
+    def free_bytes(self, folder: Path) -> int | None:
+        """Return None: what is full shows on the write."""
+        return None
+
     def pause(self, seconds: float) -> None:
         """A step on the disk takes as long as it takes already."""
 
