@@ -23,8 +23,7 @@ from acquit.broker.inspect import MarkSnapshot
 from acquit.broker.intake.limits import full
 from acquit.broker.intake.posting import Posted
 from acquit.broker.links.terminus import SourceTerminus
-from acquit.broker.nodes.addresses import is_pattern
-from acquit.broker.nodes.finding import SEPARATOR
+from acquit.broker.nodes.addresses import plain_fault
 from acquit.broker.nodes.queues import check_address, check_generated
 from acquit.broker.refusal import Refused
 from acquit.broker.selector import compile_selector
@@ -454,8 +453,8 @@ class Administration:
     def _check_makeable(self, name: str, user: str | None, *, topic: bool) -> None:
         """Raise Refused unless it can be the name of a queue or topic, and there may be one more."""
         check_address(name, topic=topic)
-        if is_pattern(name) or SEPARATOR in name:
-            raise Refused(f"{name!r} is no plain address", condition=AmqpCondition.INVALID_FIELD)
+        if fault := plain_fault(name):
+            raise Refused(fault, condition=AmqpCondition.INVALID_FIELD)
         self._queues.check_number(user)
 
     def _check_implied(self, name: str) -> None:

@@ -47,6 +47,16 @@ def topic_fault(address: str) -> str | None:
     return address_fault(address)
 
 
+def plain_fault(address: str) -> str | None:
+    """Return the reason why no queue can be made with `address` as its name; None if one can.
+
+    A link to a pattern, or to a queue of an address, means another node, so that none would reach it.
+    """
+    if is_pattern(address) or "::" in address:
+        return f"{address!r:.200} is no plain address"
+    return address_fault(address)
+
+
 def is_pattern(address: str) -> bool:
     """True if it names many addresses, because one of its words is a wildcard."""
     return ("*" in address or "#" in address) and not _WILDCARDS.isdisjoint(address.split("."))
@@ -129,7 +139,7 @@ class Policies:
             for name in ("dead_letter_address", "expiry_address")
         } - {""}
         for address in terminal:
-            if fault := address_fault(address):
+            if fault := plain_fault(address):
                 raise ConfigurationError(f"dead_letter_address or expiry_address: {fault}, found {address!r}")
         self.configured, self.operators = configured, operators
         self._rules = sorted(rules, key=lambda rule: specificity(rule.match))
@@ -165,6 +175,7 @@ __all__ = [
     "is_pattern",
     "match_words",
     "matches",
+    "plain_fault",
     "specificity",
     "topic_fault",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from acquit.broker.nodes import addresses
@@ -105,9 +107,11 @@ def test_where_dead_letters_go_they_end() -> None:
         assert policies.policy_of(address).max_delivery_attempts == 0
 
 
-def test_a_dead_letter_address_must_be_one() -> None:
-    with pytest.raises(ConfigurationError, match=r"\$dead"):
-        Policies((AddressRule("#", {"dead_letter_address": "$dead"}),))
+@pytest.mark.parametrize("setting", ["dead_letter_address", "expiry_address"])
+@pytest.mark.parametrize("address", ["$dead", "::", "q::q", "t::q", "*", "dead.#"])
+def test_an_address_that_no_link_would_find_is_refused(setting: str, address: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(repr(address))):
+        Policies((AddressRule("#", {setting: address}),))
 
 
 @pytest.mark.parametrize("address", ["", "a\nb", "x" * 2_000, "$queue"])
