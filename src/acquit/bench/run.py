@@ -244,6 +244,8 @@ class _Measurement:
         pace = None if plan.rate is None else PostingPace(self._begun_ns, plan.rate / plan.connections)
         for number, _ in enumerate(share):
             await outcomes.room(plan.in_flight)
+            if until_ns is not None and pace is not None and pace.due_ns(number) >= until_ns:
+                break  # it is not waited for
             stamp_ns = clock() if pace is None else await pace.wait(number)
             if until_ns is not None and stamp_ns >= until_ns:
                 break
@@ -308,9 +310,13 @@ class PostingPace:
         self._clock = clock
         self._sleep = sleep
 
+    def due_ns(self, number: int) -> int:
+        """Return when message `number` is due."""
+        return self._begun_ns + int(number * self._pause_ns)
+
     async def wait(self, number: int) -> int:
         """Wait until message `number` is due, and return when its time begins, in nanoseconds."""
-        due_ns = self._begun_ns + int(number * self._pause_ns)
+        due_ns = self.due_ns(number)
         now_ns = self._clock()
         if now_ns < due_ns:
             await self._sleep((due_ns - now_ns) / _NS)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SCENARIOS: Final = ("send", "receive", "end-to-end", "latency", "fan-out")
 SECONDS: Final = 10.0
+SECONDS_MIN: Final = 0.1
+"""Time for a message to come back. In less a broker has done nothing yet, and nothing can be said of it."""
 RECEIVED: Final = 30_000
 """Messages that `receive` posts before, if nobody says how many."""
 RATE: Final = 1_000.0
@@ -30,7 +32,7 @@ NS_IN_MS: Final = 1_000_000
 @click.argument("scenario", type=click.Choice(SCENARIOS), default="end-to-end")
 @click.option("--size", "size_bytes", type=click.IntRange(8), default=1024, show_default=True, help="Bytes of a body.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
-@seconds(None, "End after so long.  [default: 10, if there is no --count]", name="--seconds")
+@seconds(None, "End after so long.  [default: 10, if there is no --count]", name="--seconds", least=SECONDS_MIN)
 @click.option("--durable", is_flag=True, help="Each message is on the broker's disk before it is accepted.")
 @click.option(
     "--rate",
@@ -61,7 +63,7 @@ NS_IN_MS: Final = 1_000_000
     help="With fan-out: how many consumers get a copy of each message.  [default: 10]",
 )
 @click.option("--queue", metavar="NAME", help="Through this queue, which must be empty, and not one of its own.")
-@seconds(30.0, "Give up when nothing moves for so long.")
+@seconds(30.0, "Give up when nothing moves for so long.", least=SECONDS_MIN)
 @broker_options
 @json_option
 def bench(

@@ -152,12 +152,14 @@ def config_option(text: str) -> Callable[[Command], Command]:
     )
 
 
-def seconds(default: float | None, text: str, *, name: str = "--timeout") -> Callable[[Command], Command]:
-    """An option that is a time in seconds, not negative, and not longer than `SECONDS_MAX`."""
+def seconds(
+    default: float | None, text: str, *, name: str = "--timeout", least: float = 0
+) -> Callable[[Command], Command]:
+    """An option that is a time in seconds, no shorter than `least`, and not longer than `SECONDS_MAX`."""
     return click.option(
         name,
         f"{name.strip('-').replace('-', '_')}_s",
-        type=FiniteRange(0),
+        type=FiniteRange(least),
         default=default,
         show_default=default is not None,
         metavar="SECONDS",

@@ -76,6 +76,12 @@ def test_seconds_end_it(broker: acquit.Broker) -> None:
     assert result.whole and result.sent > 0
 
 
+@pytest.mark.timeout(30)
+def test_seconds_end_it_before_the_next_is_due(broker: acquit.Broker) -> None:
+    result = measured(broker, scenario=Scenario.LATENCY, seconds=0.1, rate=0.001)
+    assert result.whole and result.sent == 1
+
+
 def test_durable_messages_get_a_durable_queue(broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     before = names(broker)
     entered = broker.inspect().last_sequence

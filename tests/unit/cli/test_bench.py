@@ -42,6 +42,9 @@ def test_lines_for_people(at_broker: Shell) -> None:
         (["--consumers", "5"], "belongs to the scenario fan-out"),
         (["fan-out", "--durable", "--count", "1"], "not durable"),
         (["--size", "7"], "--size"),
+        (["--seconds", "0"], "--seconds': expected a number from 0.1 "),
+        (["--seconds", "1e-9"], "--seconds': expected a number from 0.1 "),
+        (["--timeout", "0"], "--timeout': expected a number from 0.1 "),
         (["sideways"], "sideways"),
     ],
 )
