@@ -35,6 +35,20 @@ def test_documents_for_machines(shell: Shell, tmp_path: Path) -> None:
     assert all((one["advice"] == "") == (one["severity"] == "ok") for one in found)
 
 
+@pytest.mark.parametrize("command", [("doctor", "--config"), ("config", "check")])
+def test_a_configuration_may_come_from_a_pipe(shell: Shell, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """As that of `acquit serve`."""
+    pipe, end = os.pipe()
+    os.write(end, b"[limits]\nqueues_max = 5")
+    os.close(end)
+    try:
+        ran = shell(*command, f"/dev/fd/{pipe}", "--data", tmp_path)
+    finally:
+        os.close(pipe)
+    assert (ran.code, ran.err) == (Exit.OK, "")
+    assert re.search(rf"/dev/fd/{pipe}(:| is) valid", ran.out)
+
+
 def test_a_problem_is_a_failure(shell: Shell, tmp_path: Path) -> None:
     config = tmp_path / "acquit.toml"
     config.write_text("[limits]\nmemory = 5")

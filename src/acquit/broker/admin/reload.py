@@ -83,18 +83,22 @@ def load(
     before: Keys | None = None,
 ) -> tuple[BrokerOptions, Keys]:
     """The configuration as it stands in its files now, checked as a whole; `options` where no file was given. `adjust`
-    puts in what stands elsewhere, as on the command line; `before`: what a running broker goes by. Slow.
+    puts in what stands elsewhere, as on the command line; `before`: what a running broker goes by, which reads all of
+    it again. Slow.
 
     Raises ConfigurationError, naming the file and the key.
     """
+    again = before is not None
     if path is not None:
-        _refuse_pipe("configuration", path)
+        if again:
+            _refuse_pipe("configuration", path)
         options = adjust(load_options(path))
         with naming(path):
             build_permissions(options.security)
-    _refuse_pipe("users_file", options.security.users_file)
-    for key in ("certificate_file", "key_file", "client_ca_file"):
-        _refuse_pipe(f"tls.{key}", getattr(options.tls, key))
+    if again:
+        _refuse_pipe("users_file", options.security.users_file)
+        for key in ("certificate_file", "key_file", "client_ca_file"):
+            _refuse_pipe(f"tls.{key}", getattr(options.tls, key))
     Policies(options.address)
     return options, make_keys(options, data, before)
 

@@ -421,4 +421,9 @@ def test_what_cannot_be_read_again_is_refused(tmp_path: Path, which: str) -> Non
     if which == "tls.key_file":
         config.write_text(f'[tls]\ncertificate_file = "{config}"\nkey_file = "{pipe}"\n')
     with pytest.raises(ConfigurationError, match=f"{which}: {pipe}: expected a file, which can be read again"):
-        load(pipe if which == "configuration" else config, BrokerOptions(), tmp_path)
+        load(
+            pipe if which == "configuration" else config,
+            BrokerOptions(),
+            tmp_path,
+            before=make_keys(BrokerOptions(), tmp_path),
+        )
