@@ -216,7 +216,9 @@ def rows_of(batch: pa.RecordBatch, id_column: str | None) -> Iterator[tuple[RowV
 def _values(batch: pa.RecordBatch, name: str) -> list[object]:
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
-        return list(column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64()).to_pylist())
+        # Arrow cuts towards 1970: what is before would come out a millisecond late.
+        times_us = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).to_pylist()
+        return [None if time_us is None else time_us // 1000 for time_us in times_us]
     return list(column.to_pylist())
 
 

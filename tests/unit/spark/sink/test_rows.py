@@ -161,6 +161,14 @@ def test_rows_of_arrow() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["created_at", "expires_at"])
+def test_a_part_of_a_millisecond_is_left_out_also_before_1970(name: str) -> None:
+    times = pa.array([1_999, 999, 0, -1, -999, -1_000, -1_001, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    read = [values for values, _ in rows_of(pa.RecordBatch.from_arrays([times], [name]), None)]
+    assert [getattr(values, name) for values in read] == [1, 0, 0, -1, -1, -1, -2, None]
+    assert message(read[3]._replace(body=b"a")).creation_time == (-1 if name == "created_at" else None)
+
+
 def test_the_page_repeats_the_columns() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "spark-sink.md").read_text()
     for column in COLUMNS:
