@@ -14,7 +14,7 @@ from acquit.cli.management import management, table_of
 from acquit.cli.options import json_option, pair, seconds
 from acquit.cli.output import emit_json, table
 from acquit.protocol.extensions import ADDRESS
-from acquit.protocol.jsonform import to_json
+from acquit.protocol.jsonform import read_json, to_json
 from acquit.protocol.types import Value
 
 
@@ -106,7 +106,7 @@ def reset(match: str, timeout_s: float, broker: BrokerAt, as_json: bool) -> int:
 def _value(text: str) -> bool | int | float | str:
     """Return what is said as the configuration file would: numbers and booleans as such, anything else as text."""
     try:
-        value = json.loads(text)
+        value = read_json(text)
     except ValueError:
         return text
     return value if isinstance(value, bool | int | float | str) else text

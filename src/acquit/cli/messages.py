@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from acquit.errors import ConfigurationError
-from acquit.protocol.jsonform import Json, from_json, to_json
+from acquit.protocol.jsonform import Json, from_json, read_json, to_json
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
 from acquit.protocol.types import Symbol
 
@@ -126,7 +126,7 @@ def describe(message: ReceivedMessage) -> dict[str, Json]:
 def compose(text: str) -> Message:
     """The message of one line of JSON. Raises ConfigurationError naming the key and what was expected of it."""
     try:
-        document = json.loads(text)
+        document = read_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"not JSON: {error}") from error
     try:

@@ -25,6 +25,7 @@ from typing import IO, Final, Protocol, TypeAlias, cast
 from acquit.errors import BodyError, EncodeError
 from acquit.protocol import _decoder as d
 from acquit.protocol.definitions import SectionCode
+from acquit.protocol.jsonform import read_json
 from acquit.protocol.sections import BODY, Sections
 from acquit.protocol.types import Encodable, Value
 
@@ -247,9 +248,11 @@ def json_of(body: object, content_type: str | None, content_encoding: str | None
     """The value that a body says in JSON (RFC 8259). Raises BodyError."""
     text = text_of(body, content_type, content_encoding)
     try:
-        return json.loads(text)
+        return read_json(text)
     except json.JSONDecodeError as exc:
         raise BodyError(f"the body is not JSON: {exc}, at {text[exc.pos : exc.pos + 20]!r}") from exc
+    except ValueError as exc:
+        raise BodyError(f"the body is not JSON: {exc}") from exc
     except RecursionError as exc:
         raise BodyError("the body is JSON that is nested too deeply") from exc
 

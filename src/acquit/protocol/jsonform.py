@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 from uuid import UUID
 
 from acquit.errors import ConfigurationError
@@ -68,14 +69,36 @@ def to_json(value: object) -> Json:
             raise TypeError(f"not an AMQP value: {type(value).__name__}")
 
 
+def read_json(text: str | bytes) -> Json:
+    """The value of a text in JSON (RFC 8259). NaN and the infinities, which Python's own reader takes, are none. Raises
+    ValueError (json.JSONDecodeError where a place can be told), and RecursionError."""
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    found: Json = _DECODER.decode(text)
+    return found
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for one of the numbers that Python's reader takes, and JSON does not have."""
+    raise ValueError(f"JSON has no {name}")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=refuse_constant)
+
+
 def from_json(value: Json) -> object:
-    """The AMQP value of its JSON form. Raises ConfigurationError for a typed object that is not what it says, and for
-    what is nested deeper than `NESTED_MAX`."""
+    """The AMQP value of its JSON form. Raises ConfigurationError for a typed object that is not what it says, for a
+    number that JSON does not have or a double cannot be, and for what is nested deeper than `NESTED_MAX`."""
     return _read(value, NESTED_MAX)
 
 
 def _read(value: Json, depth_left: int) -> object:
     if not isinstance(value, dict | list):
+        if isinstance(value, float) and not math.isfinite(value):
+            name = _UNWRITABLE[repr(value)]
+            raise ConfigurationError(
+                f'expected a number, found {name}; as a value of AMQP it is {{"double": "{name}"}}'
+            )
         return value
     if not depth_left:
         raise ConfigurationError(f"the JSON is nested too deeply: more than {NESTED_MAX} values in one another")

@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from enum import StrEnum
-from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from acquit.errors import ConfigurationError
+from acquit.protocol.jsonform import refuse_constant
 from acquit.spark.json_columns import BOM, FLOAT32_MAX, JsonColumns
 from acquit.spark.options import Option, read_choice
 
@@ -161,7 +162,7 @@ class JsonDecoder:
         self._convert = _converter(kind, BodyAs.JSON)
         # Decimals would lose digits as floats; else floats are the faster.
         self._parser = json.JSONDecoder(
-            parse_constant=_refuse_constant, parse_float=_exactly if _has_decimal(kind) else None
+            parse_constant=refuse_constant, parse_float=_exactly if _has_decimal(kind) else None
         )
         self._short = JsonColumns.of(kind)
         self.stored: bytes | None = f"json 2 {kind}".encode()
@@ -221,10 +222,6 @@ class _DoesNotFit(Exception):
 
 
 Converter: TypeAlias = Callable[[object], object]
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 def _exactly(text: str) -> Decimal | float:

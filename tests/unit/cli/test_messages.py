@@ -86,6 +86,8 @@ def test_a_document_without_durable_is_durable() -> None:
     [
         ("", "not JSON"),
         ("{", "not JSON"),
+        ('{"body": NaN}', "not JSON: JSON has no NaN"),
+        ('{"body": [1e999]}', 'found Infinity; as a value of AMQP it is {"double": "Infinity"}'),
         ("[" * 100_000, "not JSON"),
         ("[1]", "expected an object"),
         ('{"bodi": 1}', "bodi: no such field; expected body, body_type, message_id"),

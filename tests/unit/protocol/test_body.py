@@ -86,6 +86,9 @@ def test_json_of_others_may_be_a_string_and_of_any_content_type() -> None:
     [
         (b'{"a": }', r"not JSON: Expecting value: line 1 column 7 \(char 6\), at '}'"),
         (b"", "not JSON: Expecting value: line 1 column 1"),
+        (b'{"a": NaN}', "not JSON: JSON has no NaN$"),
+        (b"[-Infinity]", "not JSON: JSON has no -Infinity$"),
+        (b"9" * 5_000, "not JSON: "),
         (b"\x80", "no utf-8 text"),
         (b"[" * 100_000, "nested too deeply"),
         ({"a": 1}, "the body is a dict .amqp-value., and not text"),

@@ -13,7 +13,6 @@ encoder, to which a test compares the result.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
@@ -25,6 +24,7 @@ from acquit.errors import ConfigurationError, DecodeError, EncodeError
 from acquit.protocol._encoder import compound_bytes
 from acquit.protocol.codec import encode
 from acquit.protocol.definitions import SectionCode
+from acquit.protocol.jsonform import read_json
 from acquit.protocol.sections import BINARY8, BINARY32, STRING8, STRING32, VALUE_HEAD, encode_header, section_head
 from acquit.protocol.types import UInt, Value
 from acquit.spark.exact import read_exact
@@ -384,7 +384,7 @@ def _body(body: bytes | str | None, body_type: str | None) -> bytes:
             return _sized(_OCTETS_SIZED, octets)
         case "value" | "sequence":
             try:
-                value = json.loads(octets)
+                value = read_json(octets)
             except (ValueError, RecursionError) as error:
                 raise BadRow(f"the body is no JSON, which body_type {body_type} takes it for: {error}") from error
             if body_type == "value":

@@ -100,6 +100,8 @@ def test_bodies(body: bytes | str | None, kind: str | None, expected: object) ->
         ({"body_type": "photo"}, "body_type is 'photo'"),
         ({"body": b"\xff", "body_type": "string"}, "utf-8"),
         ({"body": b"{", "body_type": "value"}, "no JSON"),
+        ({"body": b"NaN", "body_type": "value"}, "no JSON, .*: JSON has no NaN"),
+        ({"body": b"[Infinity]", "body_type": "sequence"}, "no JSON, .*: JSON has no Infinity"),
         ({"body": b"{}", "body_type": "sequence"}, "no JSON array"),
         ({"body": b"[" * 100_000, "body_type": "value"}, "no JSON"),
         ({"body": b"[" * 500 + b"]" * 500, "body_type": "value"}, "nested deeper"),
