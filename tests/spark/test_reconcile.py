@@ -198,6 +198,56 @@ def test_what_was_posted_where_the_journal_has_ended_is_not_accused(spark: Spark
     assert not found.equal and not found.differs
 
 
+@pytest.mark.parametrize(
+    ("columns", "given", "complaint"),
+    [
+        (["message_id", "Outcome"], {}, "has a column Outcome and none outcome: say Outcome"),
+        (["message_id", "outcome", "OUTCOME"], {}, "has columns outcome and OUTCOME, which Spark does not tell apart"),
+        (["sequence", "SEQUENCE"], {"by": "sequence"}, "has columns sequence and SEQUENCE"),
+        (["message_id", "sent", "Sent"], {"outcome": "sent"}, "has columns sent and Sent"),
+        (["sequence", "broker", "Broker"], {"by": "sequence"}, "has columns broker and Broker"),
+    ],
+)
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", ""])
+def test_names_of_columns_that_differ_in_case_alone(
+    seen: Seen, tmp_path: Path, columns: list[str], given: dict[str, str], complaint: str, form: str
+) -> None:
+    """What would be passed over is the outcome: all would count as accepted."""
+    receipts = tmp_path / f"receipts.{form}".strip(".")
+    row = dict.fromkeys(columns, "1")
+    if form == "csv":
+        receipts.write_text(",".join(columns) + "\n")
+    elif form == "jsonl":
+        receipts.write_text(json.dumps(row))
+    else:
+        if not form:
+            receipts.mkdir()
+        pq.write_table(pa.Table.from_pylist([row]), receipts if form else receipts / "one.parquet")
+    with pytest.raises(ConfigurationError, match=complaint):
+        reconcile(seen.options(receipts=receipts, **given))
+
+
+def test_a_column_in_another_case_may_be_named(spark: SparkSession, seen: Seen, tmp_path: Path) -> None:
+    receipts = tmp_path / "receipts.jsonl"
+    receipts.write_text(json.dumps({"sequence": seen.accepted[1], "Outcome": "refused"}))
+    options = seen.options(receipts=receipts, by="sequence", outcome="Outcome", complete=False)
+    assert kinds(reconcile(options, spark=spark).counts) == {"posted-though-refused": 1}
+
+
+@pytest.mark.parametrize("name", ["large.jsonl", "many"])
+def test_the_case_of_an_outcome_is_seen_where_only_spark_reads_the_columns(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    receipts = tmp_path / name
+    if name == "many":
+        receipts.mkdir()
+        pq.write_table(pa.table({"message_id": ["a"], "Outcome": ["refused"]}), receipts / "one.parquet")
+    else:
+        receipts.write_text(json.dumps({"message_id": "a", "Outcome": "refused"}))
+    with pytest.raises(ConfigurationError, match="has a column Outcome and none outcome"):
+        read_receipts(spark, receipts, "outcome")
+
+
 def test_some_receipts_that_are_as_the_ledger_has_them(spark: SparkSession, seen: Seen, tmp_path: Path) -> None:
     receipts = tmp_path / "receipts.csv"
     receipts.write_text(f"its.id,result\n{seen.accepted[1]},accepted\n{seen.accepted[2]},In-Doubt\n")

@@ -86,6 +86,20 @@ def columns_beforehand(place: Path, *, receipts: bool) -> Sequence[str] | None:
         return None
 
 
+def refuse_alike(columns: Iterable[str], wanted: Iterable[str], place: Path) -> None:
+    """Raise ConfigurationError for a column whose name differs from one that is wanted in upper and lower case alone:
+    it would be passed over, and beside that one Spark could read neither."""
+    names = list(columns)
+    for name in wanted:
+        alike = [other for other in names if other != name and other.lower() == name.lower()]
+        if alike and name in names:
+            raise ConfigurationError(f"{place} has columns {name} and {alike[0]}, which Spark does not tell apart")
+        if alike:
+            raise ConfigurationError(
+                f"{place} has a column {alike[0]} and none {name}: say {alike[0]} where that is meant, or rename it"
+            )
+
+
 def _columns_of_table(table: Path) -> Sequence[str] | None:
     found = readable_files(table)
     if found.kind is TableKind.DELTA:
@@ -123,19 +137,22 @@ def _opened(place: Path) -> Iterator[TextIO]:
         yield lines
 
 
-def read_table(spark: SparkSession, table: Path, wanted: Sequence[str]) -> DataFrame:
+def read_table(spark: SparkSession, table: Path, wanted: Sequence[str], exact: Sequence[str] = ()) -> DataFrame:
     """The rows that readers of the table see, with those of the columns `wanted` that it has; all columns, and no row,
-    where it has none of them. Raises as `readable_files` and `columns_of`.
+    where it has none of them. Raises as `readable_files` and `columns_of`, and as `refuse_alike` for the columns
+    `exact`.
 
     Files that have them in other types are read apart, and what is not the same in all becomes text; the value of a
     partition, which is in the log or in the name of a folder, is text."""
     found = readable_files(table)
     if not found.files:
         return _empty(spark, table, found.kind)
-    return _read_files(spark, found.files, table, wanted)
+    return _read_files(spark, found.files, table, wanted, exact)
 
 
-def _read_files(spark: SparkSession, files: Iterable[TableFile], table: Path, wanted: Sequence[str]) -> DataFrame:
+def _read_files(
+    spark: SparkSession, files: Iterable[TableFile], table: Path, wanted: Sequence[str], exact: Sequence[str]
+) -> DataFrame:
     names: dict[str, None] = {}
     alike: dict[tuple[Columns, tuple[tuple[str, str | None], ...]], list[str]] = {}
     for file in files:
@@ -146,6 +163,7 @@ def _read_files(spark: SparkSession, files: Iterable[TableFile], table: Path, wa
         inside = [name for name in wanted if name in schema.names and name not in partition]
         columns = tuple((name, schema.field(name).type) for name in inside)
         alike.setdefault((columns, values), []).append(str(file.path))
+    refuse_alike(names, exact, table)
     if names.keys().isdisjoint(wanted):
         return spark.createDataFrame([], _texts(names))
     types = {name: {dict(columns).get(name, pa.string()) for columns, _ in alike} for name in wanted if name in names}
@@ -182,15 +200,16 @@ def _empty(spark: SparkSession, table: Path, kind: TableKind) -> DataFrame:
 def read_receipts(spark: SparkSession, place: Path, outcome: str, wanted: Sequence[str] = KNOWN_BY) -> DataFrame:
     """The rows of receipts, with a column `STATE_COLUMN` that says how the send ended (`ReceiptState`), by the column
     `outcome`; where there is none, all were accepted. Of a table there are the columns `wanted`, as `read_table` has
-    them. Raises as `check_receipts` and `read_table`."""
+    them. Raises as `check_receipts` and `read_table`, and as `refuse_alike` for the outcome."""
     form = check_receipts(place)
     wanted = list(dict.fromkeys((*wanted, outcome)))
     if not form:
-        rows = read_table(spark, place, wanted)
+        rows = read_table(spark, place, wanted, [outcome])
     elif form == "parquet":
-        rows = _read_files(spark, [TableFile(place, place.stat().st_size)], place, wanted)
+        rows = _read_files(spark, [TableFile(place, place.stat().st_size)], place, wanted, [outcome])
     else:
         rows = _TEXTS[form](spark.read, literal_path(str(place)))
+        refuse_alike(rows.columns, [outcome], place)
     if outcome not in rows.columns:
         return rows.withColumn(STATE_COLUMN, F.lit(ReceiptState.ACCEPTED.value))
     letters = F.regexp_replace(F.lower(F.coalesce(named(outcome).cast("string"), F.lit(""))), "[^a-z]", "")

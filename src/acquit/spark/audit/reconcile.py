@@ -42,6 +42,7 @@ from acquit.spark.audit.others import (
     named,
     read_receipts,
     read_table,
+    refuse_alike,
 )
 from acquit.spark.audit.ranges import MESSAGE_ID, SEQUENCE, compared, marked, totals_of, within
 from acquit.spark.audit.reconciled import (
@@ -168,7 +169,8 @@ def _brokers(results: AuditResults, options: ReconcileOptions) -> list[str]:
 
 def _identity_column(columns: Sequence[str], options: ReconcileOptions, brokers: Sequence[str]) -> str:
     """Return what the other side's rows are matched by: `SEQUENCE` or `MESSAGE_ID`. Raises ConfigurationError where
-    they have no such column, or do not say of which broker they are, or lack the column of outcomes that was named."""
+    they have no such column, or do not say of which broker they are, or lack the column of outcomes that was named;
+    and as `refuse_alike`."""
     order = (SEQUENCE, MESSAGE_ID) if options.table is not None else (MESSAGE_ID, SEQUENCE)
     by = options.by or next((name for name in order if name in columns), None)
     if by is None or (options.column or by) not in columns:
@@ -180,6 +182,10 @@ def _identity_column(columns: Sequence[str], options: ReconcileOptions, brokers:
         )
     if options.receipts is not None and options.outcome not in (None, *columns):
         raise ConfigurationError(f"{options.place} has no column {options.outcome} that would say how each send ended")
+    exact = [options.column or by, *(["broker"] if "broker" in columns else [])]
+    if options.receipts is not None:
+        exact.append(options.outcome or _OUTCOME)
+    refuse_alike(columns, exact, options.place)
     if by == SEQUENCE and "broker" not in columns and len(brokers) > 1:
         raise ConfigurationError(
             f"{options.place} has no column broker, and queue {options.queue} is of the brokers "
