@@ -37,7 +37,7 @@ from acquit.protocol.codec import encode
 from acquit.protocol.sections import PropertyIndex, Sections, map_value
 from acquit.spark.alike import batch_like, holds
 from acquit.spark.decoding import BodyAs, BodyDecoder, body_ddl, decoder_for
-from acquit.spark.options import FORMAT_NAME
+from acquit.spark.options import FORMAT_NAME, type_ddl
 from acquit.spark.parsing import (
     NoColumnHoldsIt,
     ParsedRow,
@@ -118,9 +118,7 @@ FIELDS: Final = (
     ),
 )
 BY_NAME: Final = {field.name: field for field in FIELDS}
-_INSTANT: Final = "TIMESTAMP_LTZ"
-"""Name in DDL of what Spark shows as TIMESTAMP: that word means there what `spark.sql.timestampType` says."""
-SCHEMA_DDL: Final = ", ".join(f"{field.name} {field.spark_type.replace('TIMESTAMP', _INSTANT)}" for field in FIELDS)
+SCHEMA_DDL: Final = ", ".join(f"{field.name} {type_ddl(field.spark_type)}" for field in FIELDS)
 
 PARSER_VERSION: Final = b"2"
 """Raised when the same message would make other columns."""

@@ -40,6 +40,12 @@ _DURATIONS_MS: Final = {"ms": 1, "mi": 60_000, "m": 60_000, "s": 1_000, "h": 3_6
 _CREDENTIAL_KINDS: Final = ("env", "file", "provider")
 
 
+def type_ddl(spark_type: str) -> str:
+    """Return a type in Spark's DDL. What Spark shows as TIMESTAMP has another name there: that word means what a
+    session's `spark.sql.timestampType` says."""
+    return spark_type.replace("TIMESTAMP", "TIMESTAMP_LTZ")
+
+
 class Option(NamedTuple):
     """Option of a format: its name for users, the field that holds it, its reader (ValueError says what it expects).
 

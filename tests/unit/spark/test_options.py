@@ -11,7 +11,7 @@ import pytest
 from pyspark import TaskContext
 
 from acquit.errors import ConfigurationError
-from acquit.spark.options import BrokerAccess, default_text, resolve_credential
+from acquit.spark.options import BrokerAccess, default_text, resolve_credential, type_ddl
 from acquit.spark.source_options import OPTIONS, SourceOptions
 from acquit.spark.spool import Poison
 from tests.support.guarded import CA, split
@@ -211,3 +211,7 @@ def test_defaults_are_written_as_options_are() -> None:
         if default := default_text(SourceOptions, option):
             parsed = SourceOptions.parse({**GOOD, option.name: default})
             assert getattr(parsed, option.field) == getattr(SourceOptions.parse(GOOD), option.field), option.name
+
+
+def test_a_time_is_an_instant_whatever_the_session_takes_timestamps_for() -> None:
+    assert type_ddl("MAP<STRING, TIMESTAMP>") == "MAP<STRING, TIMESTAMP_LTZ>"

@@ -23,6 +23,7 @@ from acquit.spark.ledger.chain import Segment
 from acquit.spark.ledger.names import Names, names_at
 from acquit.spark.ledger.options import FORMAT_NAME, LedgerOptions, Table
 from acquit.spark.ledger.segments import CAUSES, KINDS, Details, Events, id_text, read_events
+from acquit.spark.options import type_ddl
 
 ROWS: Final = 65_536
 """Rows in a batch, at most."""
@@ -340,8 +341,8 @@ def fields_of(options: LedgerOptions) -> tuple[LedgerColumn[Any], ...]:
 
 
 def ddl(fields: Iterable[LedgerColumn[Any]]) -> str:
-    """Return the columns as Spark's DDL, whatever TIMESTAMP means in a session (`spark.sql.timestampType`)."""
-    return ", ".join(f"`{column.name}` {column.spark_type.replace('TIMESTAMP', 'TIMESTAMP_LTZ')}" for column in fields)
+    """Return the columns as Spark's DDL."""
+    return ", ".join(f"`{column.name}` {type_ddl(column.spark_type)}" for column in fields)
 
 
 def check_schema(schema: pa.Schema, options: LedgerOptions) -> None:
