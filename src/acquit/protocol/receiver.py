@@ -25,6 +25,7 @@ from acquit.protocol.definitions import (
 )
 from acquit.protocol.delivery import Delivery, DeliveryState, ReceivedRun, ResumedDelivery, is_outcome
 from acquit.protocol.endpoint import TAG_BYTES_MAX, UINT_MAX, FlowReceived, Link, LinkState
+from acquit.protocol.sections import may_be_durable
 from acquit.protocol.serial import MASK, add, distance
 from acquit.protocol.session_base import Properties, SessionBase
 from acquit.protocol.settlement import Input, Phase, apply
@@ -45,7 +46,7 @@ class _Arriving:
 
     `buffer` has what came in frames before the present one. It is a BytesIO, as that gives its content without a copy:
     a large message is not there twice when it is complete. `crc` is the CRC-32 of the same: whoever records a large
-    message needs that of all of it, and would take milliseconds over it at once.
+    message needs that of all of it, and would take milliseconds over it at once. None: nobody will ask.
     """
 
     __slots__ = ("buffer", "counted_bytes", "crc", "delivery", "ignored")
@@ -54,7 +55,7 @@ class _Arriving:
         self.delivery = delivery
         self.ignored = False
         self.buffer: BytesIO | None = None
-        self.crc = 0
+        self.crc: int | None = None
         self.counted_bytes = 0
 
 
@@ -62,7 +63,8 @@ class _Arriving:
 class DeliveriesReceived(Event):
     """Complete deliveries of one link, in order. Settle them with `delivery.settle` or `session.settle_all`.
 
-    `crc` is the CRC-32 of the payload of the first of them, where that came in several frames; None: it is not known.
+    `crc` is the CRC-32 of the payload of the first of them, where that came in several frames, may be durable, and the
+    link `takes_crc`; None: it is not known.
     """
 
     link: ReceivingLink
@@ -101,8 +103,9 @@ class ReceivingLink(Link):
     use the credit or give it back; `max_message_size` (bytes, 0 for no limit) what we take; `stateful` whether any
     transfer came with a state, which is then its delivery's `remote_state`. `takes_runs` is the application's: True if
     it wants RunReceived where that can be; with `hears_runs` it wants that in rcv-settle-mode second as well, and
-    RunSettled when the sender has settled what it has decided. `predicted_cost` is the application's as well: what a
-    transfer that looks like the one before costs of a turn, and any other at the least.
+    RunSettled when the sender has settled what it has decided. So is `takes_crc`: True if it records messages.
+    `predicted_cost` is the application's as well: what a transfer that looks like the one before costs of a turn, and
+    any other at the least.
     """
 
     __slots__ = (
@@ -120,6 +123,7 @@ class ReceivingLink(Link):
         "max_message_size",
         "predicted_cost",
         "stateful",
+        "takes_crc",
         "takes_runs",
     )
 
@@ -132,6 +136,7 @@ class ReceivingLink(Link):
         self.available = 0
         self.max_message_size = 0
         self.stateful = False
+        self.takes_crc = False
         self.takes_runs = False
         self.hears_runs = False
         self.predicted_cost = PREDICTED_COST
@@ -461,8 +466,11 @@ class ReceivingLink(Link):
         elif not ended:
             if arriving.buffer is None:
                 arriving.buffer = BytesIO()
+                if self.takes_crc and may_be_durable(payload):
+                    arriving.crc = 0
             arriving.buffer.write(payload)
-            arriving.crc = crc32(payload, arriving.crc)
+            if arriving.crc is not None:
+                arriving.crc = crc32(payload, arriving.crc)
             arriving.counted_bytes = size
             if not self.session.connection.assemble(len(payload)):
                 self.fail(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, UNFINISHED)
@@ -471,7 +479,8 @@ class ReceivingLink(Link):
             crc = None
             if arriving.buffer is not None:
                 arriving.buffer.write(payload)
-                crc = crc32(payload, arriving.crc)
+                if arriving.crc is not None:
+                    crc = crc32(payload, arriving.crc)
                 payload = arriving.buffer.getvalue()
             self._let_go(arriving)
             if not arriving.ignored:

@@ -304,6 +304,23 @@ def decode_header(section: bytes) -> Header:
     return cast(Header, _decode_section(section, Header))
 
 
+_HEADER_BYTES_MAX: Final = 64
+"""A header and its descriptor take fewer bytes, in whatever form a sender writes them."""
+
+
+def may_be_durable(front: bytes) -> bool:
+    """False if the message that begins so is not durable: without a header, or with one that does not say it (3.2.1).
+    Of a front that ends before it tells, has a header larger than there is, or is no message, True."""
+    try:
+        code, value = (front[2], 3) if front[1] == 0x53 else _descriptor(front, 0)
+        if code != SectionCode.HEADER:
+            return False
+        end = d.skip(front, value, len(front))
+        return end > _HEADER_BYTES_MAX or bool(decode_header(front[:end]).durable)
+    except (IndexError, struct.error, DecodeError):
+        return True
+
+
 def _decode_section(section: bytes, kind: type) -> object:
     value, end = decode_composite(section)
     if end != len(section) or type(value) is not kind:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acquit.errors import LocalProtocolError
+from acquit.protocol import receiver
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import (
@@ -41,6 +42,7 @@ from acquit.protocol.events import (
 )
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.link import ReceivingLink
+from acquit.protocol.message import Message
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.serial import MASK
 from acquit.protocol.settlement import Phase
@@ -90,6 +92,7 @@ def test_consecutive_deliveries_come_in_one_event() -> None:
 
 def test_a_delivery_in_several_frames() -> None:
     peer, link = receiving_engine()
+    link.takes_crc = True
     assert peer.say(transfer(0, more=True), b"one,") == []
     assert peer.say(transfer(None, more=True), b"") == []
     assert peer.say(transfer(0, more=True), b"two,") == []
@@ -100,9 +103,48 @@ def test_a_delivery_in_several_frames() -> None:
     assert link.credit == 99
 
 
+DURABLE = Message(b"body", durable=True).encode()
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("payload", "split", "takes", "known"),
+    [
+        (DURABLE, 12, True, True),
+        (DURABLE, 2, True, True),  # who says so is not there whole
+        (DURABLE, 0, True, True),
+        (b"\x00\x80" + bytes(7) + b"\x70\x45" + Message(b"body").encode(), 30, True, False),
+        (b"\x00\x53\x70\xd0\x00\x00\x10\x04\x00\x00\x10\x00" + b"\x40" * 4096, 4100, True, True),  # no header
+        (DURABLE, 12, False, False),
+        (Message(b"body", durable=False, priority=7).encode(), 12, True, False),
+        (Message(b"body", durable=False).encode(), 8, True, False),
+    ],
+)
+def test_who_records_nothing_takes_no_checksum(
+    monkeypatch: pytest.MonkeyPatch, payload: bytes, split: int, takes: bool, known: bool
+) -> None:
+    """A checksum of 100 MB costs tens of milliseconds, and a client, or a volatile message, has no use for it."""
+    taken: list[int] = []
+
+    def counting(data: bytes, value: int) -> int:
+        taken.append(len(data))
+        return crc32(data, value)
+
+    monkeypatch.setattr(receiver, "crc32", counting)
+    peer, link = receiving_engine()
+    assert not link.takes_crc, "whoever records says so"
+    link.takes_crc = takes
+    assert peer.say(transfer(0, more=True), payload[:split]) == []
+    event = only(peer.say(Transfer(0), payload[split:]), DeliveriesReceived)
+    assert event.deliveries[0].payload == payload
+    assert event.crc == (crc32(payload) if known else None)
+    assert sum(taken) == (len(payload) if known else 0)
+
+
 @pytest.mark.parametrize("large", [0, 1])
 def test_a_checksum_is_known_of_the_first_of_those_that_came_together(large: int) -> None:
-    peer, _ = receiving_engine()
+    peer, link = receiving_engine()
+    link.takes_crc = True
     said = [(transfer(0), b"small"), (transfer(1, more=True), b"one,"), (Transfer(0), b"two"), (transfer(2), b"small")]
     if large == 0:
         said = [(transfer(0, more=True), b"one,"), (Transfer(0), b"two"), (transfer(1), b"small")]

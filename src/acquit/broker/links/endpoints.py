@@ -69,6 +69,7 @@ class Producer(Actor):
     ) -> None:
         super().__init__(peer, link.name, address)
         self.link = link
+        link.takes_crc = queue is None or queue.durable
         self.queue = queue
         self.topic = topic
         """Queue or topic that the messages go to. None: the anonymous terminus, where each message names its

@@ -44,3 +44,13 @@ def test_a_link_that_is_refused_its_node_lets_go_of_its_mark() -> None:
     assert condition(client, refused) == AmqpCondition.NOT_FOUND
     link = client.sender("q", "second", properties={SENDER_MARK: "two"})
     assert link not in client.detached, "there is room for its mark"
+
+
+def test_links_to_what_is_recorded_take_checksums_as_messages_come() -> None:
+    world = World()
+    client = world.client()
+    client.sender("q", "one")
+    client.sender(None, "two", target=Target(dynamic=True))
+    queues = world.core.queues.by_name.values()
+    found = [(queue.durable, producer.link.takes_crc) for queue in queues for producer in queue.producers]
+    assert sorted(found) == [(False, False), (True, True)]
