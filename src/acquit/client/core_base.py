@@ -100,6 +100,9 @@ class CoreBase:
         """Sessions whose acknowledgements wait for more of their kind, and until when."""
         self._wake = wake
         self._is_awake = False
+        self._waking: list[None] = []
+        """Calls that have set the flag and may not have woken anybody: one may be interrupted in between, by a handler
+        of a signal which waits for what it leaves here, or which raises."""
         self._commands: deque[Command] = deque()
         self._unanswered: deque[tuple[float, SettlementReceipt]] = deque()
         self._unanswered_max = _UNANSWERED_MIN
@@ -120,9 +123,11 @@ class CoreBase:
     def post(self, command: Command) -> None:
         """Leave a command for the loop side."""
         self._commands.append(command)
-        if not self._is_awake:
+        if not self._is_awake or self._waking:
+            self._waking.append(None)
             self._is_awake = True
             self._wake()
+            self._waking.pop()
 
     def check(self) -> None:
         """Raise why the connection cannot be used any more, if that is so."""

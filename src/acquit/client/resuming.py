@@ -533,9 +533,8 @@ class ResumingSender(SenderCore):
 
     def _enter(self, promise: SendPromise) -> None:
         self.queue.append(promise)
-        if not self._is_awake:
-            self._is_awake = True
-            self.session.core.post((self.pump,))
+        if not self._is_awake or self._waking:
+            self._wake()
 
     def withdraw(self, promise: SendPromise, timeout_s: float | None = None) -> None:
         """Do nothing: what is stored will be sent, whoever has stopped waiting."""

@@ -68,6 +68,7 @@ class SenderCore:
         "_sent_bytes",
         "_tags",
         "_tracer",
+        "_waking",
         "attached",
         "closing",
         "detached",
@@ -96,6 +97,7 @@ class SenderCore:
         self.notify: Callable[[], None] = _nobody
         """Called on the loop side when the buffer has room again, or never will."""
         self._is_awake = False
+        self._waking: list[None] = []
         self._tags = delivery_tags()
         self._tracer = session.core.options.tracer
         self._queued_bytes = 0
@@ -117,11 +119,18 @@ class SenderCore:
         """Put a send into the buffer. Look at `has_room` first; threads must take turns."""
         if self._tracer is not None:
             self.begin_trace(promise)
-        self._queued_bytes += len(promise.payload)
+        size = len(promise.payload)
+        self._queued_bytes += size  # with no call between, where a handler of a signal might send as well
         self.queue.append(promise)
-        if not self._is_awake:
-            self._is_awake = True
-            self.session.core.post((self.pump,))
+        if not self._is_awake or self._waking:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Ask for a call of `pump`. As `CoreBase.post` this may be interrupted."""
+        self._waking.append(None)
+        self._is_awake = True
+        self.session.core.post((self.pump,))
+        self._waking.pop()
 
     def limit(self, promise: SendPromise, left_s: float, timeout_s: float) -> None:
         """Arrange that a send that was put into the buffer ends in `left_s` seconds, which is what is left of its

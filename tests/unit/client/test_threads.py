@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -675,6 +676,38 @@ def test_a_handler_of_a_signal_may_use_the_loop_thread_wherever_its_own_thread_w
         signalled_at_each_call(lambda: receiver.receive(timeout=SOON), lambda: on_the_loop(receiver._core.notify))
         signalled_at_each_call(lambda: sender.send(b"a"), lambda: on_the_loop(sender._core.notify))
         signalled_at_each_call(sender.flush, sender.flush)
+
+
+def test_a_handler_of_a_signal_may_wait_for_its_own_send_wherever_it_interrupts_another() -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        session = connection.session()
+        sender, other, receiver = session.sender("q"), session.sender("p"), session.receiver("q")
+        for handling in (sender, other):
+            signalled_at_each_call(lambda: sender.send(b"a"), partial(handling.send, b"b", timeout=LONG))
+            signalled_at_each_call(lambda: sender.send(b"a", wait=False), partial(handling.send, b"b", timeout=LONG))
+        signalled_at_each_call(lambda: sender.send(b"a"), lambda: receiver.receive(timeout=0))
+
+
+def test_an_interrupt_anywhere_in_a_send_leaves_the_connection_able_to_send() -> None:
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        sender = connection.session().sender("q")
+        sending = False
+
+        def interrupt() -> None:
+            if sending:
+                raise KeyboardInterrupt
+
+        def send() -> None:
+            nonlocal sending
+            try:
+                sending = True
+                sender.send(b"a")
+                sending = False
+            except KeyboardInterrupt:
+                sending = False
+                assert sender.send(b"b", timeout=LONG) == Accepted()
+
+        signalled_at_each_call(send, interrupt)
 
 
 def test_a_handler_of_a_signal_may_stop_what_its_own_thread_listens_to() -> None:
