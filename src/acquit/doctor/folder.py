@@ -215,7 +215,9 @@ def journal(data: Path) -> Diagnosis:
         FolderReader(data).replay(fold)
         fold.settle()
     except StoreMissing:
-        if data.is_dir() and any(data.iterdir()):
+        if any(
+            path.is_file() and path.name != "lock" for path in data.rglob("*")
+        ):  # a start that was refused left that
             return problem("journal", f"{data} has files and no broker.json", "name the broker's folder with --data")
         return ok("journal", f"there is none in {data} yet: the first start makes it")
     except (StoreError, OSError) as error:

@@ -9,6 +9,7 @@ from acquit.broker.options import BrokerOptions
 from acquit.doctor import folder
 from acquit.doctor.findings import Severity
 from acquit.doctor.folder import SyncTimes
+from acquit.errors import StoreFull
 from acquit.store.disk import PosixDisk
 from acquit.store.options import JournalOptions
 
@@ -110,6 +111,15 @@ def test_a_broker_that_runs_is_seen_and_not_disturbed(tmp_path: Path) -> None:
 def test_a_folder_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     assert folder.journal(tmp_path).severity is PROBLEM
+
+
+def test_a_folder_of_a_first_start_that_was_refused(tmp_path: Path) -> None:
+    huge = JournalOptions(first_segment_bytes=1 << 60, segment_bytes=1 << 60)
+    with pytest.raises(StoreFull, match="No space left on device for a segment of"):
+        acquit.Broker(tmp_path / "data", config=BrokerOptions(journal=huge))
+    assert [path.name for path in (tmp_path / "data").rglob("*") if path.is_file()] == ["lock"]
+    found = folder.journal(tmp_path / "data")
+    assert found.severity is OK and "the first start makes it" in found.found
 
 
 def test_damage_is_a_problem(tmp_path: Path) -> None:
