@@ -134,6 +134,8 @@ def _endpoint(route: Route, bridge: Bridge) -> Any:
             name = query.exact_name
         asked = query if route.body is None else body
         value = None if asked is None else from_json(asked.model_dump(exclude_none=True, exclude={"exact_name"}))
+        if route.prepare is not None:
+            value = route.prepare(value)
         result = await bridge.manage(wanted, user, name, value or None, peer)
         status = 200 if isinstance(result, Deleted) else wanted.success[0]
         return JSONResponse(route.shape(result, query), status)

@@ -11,35 +11,80 @@ from dataclasses import fields
 from typing import Final
 
 from acquit.errors import DecodeError
+from acquit.protocol.definitions import SectionCode
 from acquit.protocol.jsonform import Json, to_json
 from acquit.protocol.message import AmqpSequence, AmqpValue, Data, Message
+from acquit.protocol.sections import (
+    APPLICATION_PROPERTIES,
+    BINARY32,
+    BODY,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    STRING32,
+    VALUE_HEAD,
+    Sections,
+    scan_sections,
+)
 from acquit.protocol.types import Array, Described
 
 SHOWN_BYTES_MAX: Final = 64 * 1024
 """Bytes of a body, or of another section, that are shown; of octets that are no text, a sixteenth of them."""
 NESTED_MAX: Final = 100
 """Lists and objects in one another, in a body that is shown as JSON; a deeper one is shown as text."""
+READ_BYTES_MAX: Final = 4 * SHOWN_BYTES_MAX
+"""Encoded bytes of a section that is decoded at all, unless it is a text or octets: in no more than these there can be
+so little that it is shown, and a MiB can hold half a million values."""
+_RANKS: Final = {
+    "header": HEADER,
+    "delivery_annotations": DELIVERY_ANNOTATIONS,
+    "annotations": MESSAGE_ANNOTATIONS,
+    "properties": PROPERTIES,
+    "application_properties": APPLICATION_PROPERTIES,
+    "body": BODY,
+    "footer": FOOTER,
+}
+_PLAIN: Final = (STRING32, BINARY32)
+"""Constructors of large texts and octets."""
 _TOO_MUCH: Final = f"too much to be shown: more than {SHOWN_BYTES_MAX} bytes"
 
 
 def content_of(payload: bytes) -> dict[str, Json]:
     """Return the sections of an encoded message by name; one that is malformed says so in its place."""
     try:
-        message = Message.decode(payload)
+        sections = scan_sections(payload)
     except DecodeError as exc:
         return {"malformed": str(exc), "octets": _octets(payload)}
+    message = Message.of_sections(sections)
     found: dict[str, Json] = {}
-    for name in ("header", "delivery_annotations", "annotations", "properties", "application_properties"):
+    for name, rank in _RANKS.items():
         try:
-            found[name] = _section(getattr(message, name))
+            if rank == BODY:
+                found[name], found["body_type"] = _large(sections) or _body(message.body)
+            elif _size(sections, rank) > READ_BYTES_MAX:
+                found[name] = _TOO_MUCH
+            else:
+                found[name] = _section(getattr(message, name))
         except DecodeError as exc:
             found[name] = f"malformed: {exc}"
-    try:
-        found["body"], found["body_type"] = _body(message.body)
-        found["footer"] = _section(message.footer)
-    except DecodeError as exc:
-        found["body"] = f"malformed: {exc}"
     return {name: value for name, value in found.items() if value not in ({}, None)}
+
+
+def _size(sections: Sections, rank: int) -> int:
+    return sections.bounds[rank + 1] - sections.bounds[rank]
+
+
+def _large(sections: Sections) -> tuple[Json, str] | None:
+    """Return what is told of a body of values that are too many to look at; None for another."""
+    if sections.body_code == SectionCode.DATA or _size(sections, BODY) <= READ_BYTES_MAX:
+        return None
+    if sections.body_code == SectionCode.AMQP_SEQUENCE:
+        return _TOO_MUCH, "sequence"
+    start = sections.bounds[BODY]
+    head, constructor = sections.payload[start : start + len(VALUE_HEAD)], sections.payload[start + len(VALUE_HEAD)]
+    return None if head == VALUE_HEAD and constructor in _PLAIN else (_TOO_MUCH, "value")
 
 
 def _section(section: object) -> Json:

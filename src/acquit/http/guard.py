@@ -2,10 +2,10 @@
 
 In this order: the host that a page of somebody else may have had pointed at this machine (DNS rebinding); that no other
 page has sent it; who asks; that a request which changes something has what pages may not send elsewhere unasked (CSRF:
-its body is JSON, or it has a header of its own); how large the body is. What other pages ask for is refused also where
-it is only read, because a browser sends a password that it remembers along, and some answers cost more than others.
-Only the console's own page may be led to from elsewhere. ``/healthz`` and ``/readyz`` are for everybody, and tell
-nothing else.
+its body is JSON, or it has a header of its own); how large the body is, and how many values it has. What other pages
+ask for is refused also where it is only read, because a browser sends a password that it remembers along, and some
+answers cost more than others. Only the console's own page may be led to from elsewhere. ``/healthz`` and ``/readyz``
+are for everybody, and tell nothing else.
 
 Paths stay as they came, percent-encoded, until a route has taken them apart: a queue may have a slash in its name.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from acquit.broker.access.listeners import is_loopback
 from acquit.broker.admin.later import RequestFailure
+from acquit.broker.admin.requests import VALUES_MAX
 from acquit.http.logins import NotIn
 from acquit.http.problems import ProblemResponse
 
@@ -37,6 +38,9 @@ _HEADERS: Final = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"x-frame-options", b"DENY"),
 ]
+_TOO_MANY: Final = f"a body holds at most {VALUES_MAX:,} values: send more of them as text or octets"
+SIGNS_MAX: Final = 2 * VALUES_MAX
+"""Commas and opening brackets of a body of JSON: a value that JSON does not have takes two, as `{"uuid": ...},`."""
 _POLICY: Final = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 """The policy of answers that have none of their own: they are no pages, but a browser may show one as if it were."""
 
@@ -129,7 +133,23 @@ class Guard:
             if len(body) > most:
                 return _too_large(most)
             if not message.get("more_body", False):
-                return bytes(body)
+                whole = bytes(body)
+                return whole if _has_few_values(whole) else ProblemResponse(400, _TOO_MANY)
+
+
+def _has_few_values(body: bytes) -> bool:
+    """Return whether a body of JSON may have no more values than a request may hold, found without reading it: commas
+    and brackets outside of its texts say how many there can be."""
+    if _signs(body) <= SIGNS_MAX:
+        return True
+    if b"\0" in body:  # it is in UTF-16 or 32, where any octet may look like a quote
+        return False
+    parts = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', 4 * SIGNS_MAX)
+    return len(parts) <= 4 * SIGNS_MAX and _signs(b"".join(parts[::2])) <= SIGNS_MAX
+
+
+def _signs(body: bytes) -> int:
+    return sum(map(body.count, (b",", b"[", b"{")))
 
 
 def _too_large(most: int) -> ProblemResponse:

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from acquit.broker.admin.requests import Deleted
+from acquit.broker.admin.message_operations import encode_message
+from acquit.broker.admin.requests import Deleted, check_values
 from acquit.http import models
 from acquit.http.content import content_of
 from acquit.protocol import extensions as entities
@@ -57,6 +58,12 @@ def one_message(result: Mapping[str, Any], query: object) -> Json:
     return {**said, "content": content}
 
 
+def encoded(parts: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """Return the body of a PUBLISH of these parts. Raises RequestFailure."""
+    check_values(parts)
+    return {"message": encode_message(parts or {})}
+
+
 class Route(NamedTuple):
     """A route, and the operation behind it."""
 
@@ -71,6 +78,8 @@ class Route(NamedTuple):
     query: type[BaseModel] | None = None
     """The model of the query: the body of the operation, where there is no other."""
     shape: Shape = plain
+    prepare: Callable[[Any], Any] | None = None
+    """Makes the operation's body of that of the request, where that is work: on this thread, and not the broker's."""
 
 
 NAMED: Final = models.NamedQuery
@@ -186,6 +195,7 @@ ROUTES: Final = (
         models.PublishedMessage,
         body=models.MessageBody,
         query=NAMED,
+        prepare=encoded,
     ),
     Route(*("GET", "/addresses", "QUERY", entities.ADDRESS, "Rules that operators gave"), models.RowPage, shape=rows),
     Route(

@@ -8,15 +8,18 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from openapi_spec_validator import validate
 
 import acquit
+from acquit.broker.admin.message_operations import encode_message
 from acquit.broker.admin.operations import OPERATIONS
 from acquit.broker.options import BrokerOptions, Http, Role, Security, User
 from acquit.http import models
@@ -97,6 +100,20 @@ def test_a_message_is_posted(broker: acquit.Broker) -> None:
         message = connection.session().receiver("by-hand").receive(timeout=20)
     assert message is not None and message.durable
     assert (message.body, message.message_id, message.application_properties) == (b"\x00\x01\x02", "m1", {"n": 1})
+
+
+def test_a_message_is_encoded_on_the_thread_of_http(broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of many megabytes takes a part of a second, in which the broker's loop serves the others."""
+    threads = []
+
+    def note(parts: Mapping[str, Any]) -> bytes:
+        threads.append(threading.current_thread().name)
+        return encode_message(parts)
+
+    monkeypatch.setattr("acquit.http.routes.encode_message", note)
+    ask(broker.http_url, f"{API}/queues/large", "PUT", {})
+    assert ask(broker.http_url, f"{API}/queues/large/messages", "POST", {"body": "x" * 500_000}).status == 200
+    assert threads == ["acquit-http"]
 
 
 def test_settings_of_an_address(broker: acquit.Broker) -> None:

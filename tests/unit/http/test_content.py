@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from struct import pack
 from typing import Any
 
 import pytest
 
-from acquit.http.content import NESTED_MAX, SHOWN_BYTES_MAX, content_of
+from acquit.http.content import NESTED_MAX, READ_BYTES_MAX, SHOWN_BYTES_MAX, content_of
 from acquit.protocol.jsonform import Json
 from acquit.protocol.message import AmqpSequence, AmqpValue, Body, Message
 from acquit.protocol.types import Array, Described
@@ -113,6 +114,26 @@ def test_a_value_that_is_too_large_is_not_shown(body: Any) -> None:
     shown = content_of(Message(body, application_properties={"few": 1}).encode())
     assert "too much to be shown" in str(shown["body"])
     assert shown["application_properties"] == {"few": 1}
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [(0x72, "annotations"), (0x74, "application_properties"), (0x76, "body"), (0x77, "body"), (0x78, "footer")],
+)
+def test_what_can_only_be_too_large_is_not_even_decoded(section: int, name: str) -> None:
+    """Else a MiB of small values would keep all who ask waiting, those who ask for health as well: here they are
+    malformed, and nobody finds out."""
+    constructor = 0xD0 if name == "body" else 0xD1
+    values = b"\xff" * READ_BYTES_MAX
+    large = bytes((0, 0x53, section, constructor)) + pack(">II", 4 + len(values), len(values)) + values
+    text = Message("x").encode()
+    shown = content_of(large if name == "body" else text + large if name == "footer" else large + text)
+    assert "too much to be shown" in str(shown[name])
+
+
+@pytest.mark.parametrize("body", ["x" * READ_BYTES_MAX, AmqpValue(b"x" * READ_BYTES_MAX), b"x" * READ_BYTES_MAX])
+def test_of_a_large_text_the_beginning_is_shown(body: Body) -> None:
+    assert str(content_of(Message(body).encode())["body"]).startswith("xxx")
 
 
 def test_a_section_that_is_too_large_is_not_shown() -> None:

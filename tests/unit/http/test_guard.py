@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import signal
 import socket
 import ssl
@@ -17,11 +18,13 @@ from urllib.parse import urlsplit
 import pytest
 
 import acquit
+from acquit.broker.admin.requests import VALUES_MAX
 from acquit.broker.options import BrokerOptions, Http, Role, Security, Tls, User
+from acquit.http.guard import SIGNS_MAX
 from acquit.http.logins import DECIDING_MAX, Logins, NotIn
 from acquit.ledger.audit_lines import read_audit
 from acquit.store.reading import FolderReader
-from tests.support.http import TIMEOUT_S, ask, basic
+from tests.support.http import TIMEOUT_S, Answer, ask, basic
 from tests.support.served import Served
 
 TLS = Path(__file__).parents[2] / "support" / "tls"
@@ -206,6 +209,34 @@ def test_a_name_that_this_machine_has_not(plain: acquit.Broker, host: str) -> No
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8161", "127.0.0.1", "[::1]:8161"])
 def test_a_name_that_it_has(plain: acquit.Broker, host: str) -> None:
     assert ask(plain.http_url, QUEUES, headers={"Host": host}).status == 200
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_body_of_too_many_values(guarded: acquit.Broker, encoding: str) -> None:
+    """Each costs both threads a microsecond, and a MiB may have half a million of them."""
+    path, login = f"{QUEUES}/values/messages", basic("root", "toor")
+    ask(guarded.http_url, f"{QUEUES}/values", "PUT", {}, headers=login)
+
+    def post(body: object) -> Answer:
+        return ask(
+            guarded.http_url,
+            path,
+            "POST",
+            json.dumps({"body": body}, ensure_ascii=False).encode(encoding),
+            headers=login,
+        )
+
+    assert post([1] * (VALUES_MAX - 20)).status == 200
+    for many in ([1] * VALUES_MAX, ["\u2200", *[[]] * 2 * VALUES_MAX]):
+        refused = post(many)
+        assert refused.status == 400 and "at most 12,000 values" in refused.detail
+
+
+def test_commas_and_brackets_in_texts_are_no_values(guarded: acquit.Broker) -> None:
+    path, login = f"{QUEUES}/texts/messages", basic("root", "toor")
+    ask(guarded.http_url, f"{QUEUES}/texts", "PUT", {}, headers=login)
+    for text in ('[",\\"]' * SIGNS_MAX, "\\" * VALUES_MAX + "," * SIGNS_MAX * 2):
+        assert ask(guarded.http_url, path, "POST", {"body": text}, headers=login).status == 200
 
 
 def test_a_body_that_is_too_large(plain: acquit.Broker) -> None:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from acquit.protocol.link import ReceivingLink, SendingLink
 
 REQUEST_CREDIT: Final = 16
+REQUEST_COST: Final = 10_000
+"""Cost of a request: a turn of its own, as the largest, and the longest answers, take the loop some milliseconds."""
 ANSWER_BYTES: Final = 256
 """Bytes of a short answer: while a queue has no room for that, no request is performed whose answer would go there."""
 
@@ -122,6 +124,7 @@ class ManagementNode:
 
     def requests(self, peer: Peer, link: ReceivingLink) -> RequestLink:
         """A client attached to ask."""
+        link.predicted_cost = REQUEST_COST
         link.grant(REQUEST_CREDIT)
         return RequestLink(peer, link)
 

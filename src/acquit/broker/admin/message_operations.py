@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from acquit.broker.admin.examining import EXAMINED_MAX, STATES, Examined, MessagePage
@@ -108,22 +108,29 @@ def cancel_messages(request: ManagementRequest) -> Later[Value]:
     return cancelled.then(lambda count: {"cancelled": count} if count else unknown)
 
 
+def encode_message(parts: Mapping[str, Any]) -> bytes:
+    """Return a message of these parts, encoded; it is durable unless they say otherwise. Of any thread. Raises
+    RequestFailure."""
+    fields = {"durable": True, **parts}
+    try:
+        return Message(fields.pop("body", None), **fields).encode()
+    except EncodeError as exc:
+        raise RequestFailure(400, str(exc)) from exc
+
+
 def publish_message(request: ManagementRequest) -> Later[Value]:
     """Post a message to a queue or topic, as a client of the user who asks would."""
     if request.name is None:
         raise RequestFailure(400, "the application property 'name' must be the name of a queue or topic")
     said = request.options(_MESSAGE)
+    payload = said.pop("message", None)
+    if not isinstance(payload, bytes):
+        payload = encode_message(said)
+    elif said:
+        raise RequestFailure(400, "a message that is encoded already says all by itself")
     try:
-        encoded = said.pop("message", None)
-        if isinstance(encoded, bytes):
-            if said:
-                raise EncodeError("a message that is encoded already says all by itself")
-            payload = encoded
-        else:
-            said.setdefault("durable", True)
-            payload = Message(said.pop("body", None), **said).encode()  # type: ignore[arg-type]  # encode looks at them
         told = request.broker.publish(request.name, payload, request.user, request.rights)
-    except (DecodeError, EncodeError) as exc:
+    except DecodeError as exc:
         raise RequestFailure(400, str(exc)) from exc
     except StoreFull as exc:
         raise RequestFailure(507, "the broker's disk is full") from exc
@@ -140,4 +147,4 @@ def _is_id(value: object) -> bool:
     return not isinstance(value, int) or is_number(value)
 
 
-__all__ = ["READ_BYTES_MAX", "cancel_messages", "publish_message", "query_messages", "read_message"]
+__all__ = ["READ_BYTES_MAX", "cancel_messages", "encode_message", "publish_message", "query_messages", "read_message"]

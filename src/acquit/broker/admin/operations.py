@@ -43,7 +43,7 @@ from acquit.broker.admin.queue_operations import (
     redrive_letters,
     update_queue,
 )
-from acquit.broker.admin.requests import Deleted, ManagementRequest
+from acquit.broker.admin.requests import Deleted, ManagementRequest, check_values
 from acquit.broker.admin.survey_operations import read_metrics
 from acquit.broker.inspect import MARK_COLUMNS, MarkSnapshot, TerminusSnapshot
 from acquit.broker.refusal import Refused
@@ -197,6 +197,7 @@ _STATUS: Final = {
     "amqp:not-found": 404,
     "amqp:unauthorized-access": 403,
     "amqp:resource-limit-exceeded": 507,
+    "amqp:link:message-size-exceeded": 413,
 }
 
 
@@ -212,8 +213,8 @@ def operation(verb: object, kind: object) -> Operation:
 def perform(operation: Operation, request: ManagementRequest) -> Result:
     """Return what an operation gives. Raises RequestFailure, also for what the user may not do. What changes something,
     and what is refused for want of a permission, is recorded."""
-    _check_text(request.name)
-    _check_text(request.body)
+    check_values(request.name)
+    check_values(request.body)
     try:
         result = _perform(operation, request)
     except RequestFailure as failure:
@@ -236,21 +237,6 @@ def _perform(operation: Operation, request: ManagementRequest) -> Result:
         raise RequestFailure(400, str(exc)) from exc
     except Refused as exc:
         raise RequestFailure(_STATUS.get(str(exc.condition), 400), exc.description) from exc
-
-
-def _check_text(value: object) -> None:
-    """Raise RequestFailure for half a pair of surrogates: JSON can say it, and neither AMQP nor the journal can."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise RequestFailure(400, f"{value!a:.64} is no text: it has half a pair of surrogates") from None
-    elif isinstance(value, Mapping):
-        for part in value.items():
-            _check_text(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            _check_text(part)
 
 
 def _record(operation: Operation, request: ManagementRequest, result: object) -> None:

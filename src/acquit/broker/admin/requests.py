@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeGuard, TypeVar
 
 from acquit.broker.admin.later import RequestFailure
 from acquit.broker.inspect import QueueSnapshot, TerminusSnapshot
-from acquit.protocol.types import Value
+from acquit.protocol.types import Array, Described, Value
 
 if TYPE_CHECKING:
     from acquit.broker.access.permissions import Rights
@@ -26,6 +27,10 @@ class Deleted:
 
 ROWS_MAX: Final = 1_000
 """Rows of one page of a table."""
+
+VALUES_MAX: Final = 12_000
+"""Values that a request may hold, those in lists and maps counted: 10,000 sequences, and what is around them. Each
+costs the broker's loop about a microsecond, and a MiB could hold half a million."""
 
 PLAIN: Final = ("broker_id", "last_sequence", "accepting", "warnings")
 """Figures of the broker as a whole that everybody may see who may ask for them."""
@@ -120,9 +125,36 @@ class ManagementRequest:
         return self.rights.may("browse", address) or self.rights.may("manage", address)
 
 
+def check_values(value: object, left: int = VALUES_MAX) -> int:
+    """Return how many more values a request may hold that holds this one. Raises RequestFailure for more than
+    `VALUES_MAX`, and for half a pair of surrogates: JSON can say it, and neither AMQP nor the journal can."""
+    if not left:
+        raise RequestFailure(400, f"a request holds at most {VALUES_MAX:,} values: send more of them as text or octets")
+    left -= 1
+    match value:
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise RequestFailure(400, f"{value!a:.64} is no text: it has half a pair of surrogates") from None
+        case Mapping():
+            for part in chain.from_iterable(value.items()):
+                left = check_values(part, left)
+        case list() | tuple():
+            for part in value:
+                left = check_values(part, left)
+        case Array():
+            left = check_values(value.items, left)
+        case Described():
+            left = check_values(value.value, check_values(value.descriptor, left))
+        case _:
+            pass
+    return left
+
+
 def is_number(value: object) -> TypeGuard[int]:
     """True if it is a number that can be a sequence, or a count."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
 
 
-__all__ = ["PLAIN", "ROWS_MAX", "Deleted", "ManagementRequest", "TablePage", "is_number"]
+__all__ = ["PLAIN", "ROWS_MAX", "VALUES_MAX", "Deleted", "ManagementRequest", "TablePage", "check_values", "is_number"]

@@ -38,6 +38,7 @@ from acquit.protocol.costs import PREDICTED_COST, SINGLE_COST
 from acquit.protocol.definitions import (
     AmqpCondition,
     Error,
+    LinkCondition,
     RcvSettleMode,
     Rejected,
     Released,
@@ -576,6 +577,11 @@ class Poster:
 
         Raises DecodeError, Refused or StoreFull, with nothing changed. What was recorded of it is not synced yet.
         """
+        if len(payload) > (limit := self.reader.limits.message_bytes_max):
+            raise Refused(
+                f"the message has {len(payload):,} bytes: at most {limit:,} are taken (connection.message_bytes_max)",
+                condition=LinkCondition.MESSAGE_SIZE_EXCEEDED,
+            )
         posting = self.reader.look(payload, MANAGEMENT_NODE, rights)
         posted = self._post(self.reader.arrive(payload, MANAGEMENT_NODE, posting, target, actor), releases=True)
         if posted.released:

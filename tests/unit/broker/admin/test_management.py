@@ -12,7 +12,7 @@ from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.management import answer, reply_address
 from acquit.broker.admin.operations import operation, perform
 from acquit.broker.admin.redriving import Redriven
-from acquit.broker.admin.requests import ManagementRequest
+from acquit.broker.admin.requests import VALUES_MAX, ManagementRequest
 from acquit.broker.admin.trends import TrendPoint
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
@@ -20,7 +20,7 @@ from acquit.broker.refusal import Refused
 from acquit.errors import StoreFull
 from acquit.protocol.codec import EncodedList
 from acquit.protocol.message import Message
-from acquit.protocol.types import Value
+from acquit.protocol.types import Array, Described, Value
 
 T = TypeVar("T")
 
@@ -461,6 +461,25 @@ def test_who_may_see_no_queue_is_told_so() -> None:
     """And not that there is none."""
     status, text, _ = ask(FakeBroker(), rights=rights(send=("#",)), operation="QUERY", type="acquit:queue", name="")
     assert status == 403 and "may not see any queue" in text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"body": [1] * VALUES_MAX},
+        {"body": [[]] * VALUES_MAX},
+        {"body": dict.fromkeys(range(VALUES_MAX))},
+        {"body": Array(bool, (True,) * VALUES_MAX)},
+        {"body": Described("a", [1] * VALUES_MAX)},
+    ],
+    ids=["list", "lists", "map", "array", "described"],
+)
+def test_more_values_than_a_request_may_hold_are_refused_before_anything_is_done(body: object) -> None:
+    broker = FakeBroker()
+    with pytest.raises(RequestFailure, match="at most 12,000 values") as refused:
+        perform(operation("PUBLISH", "acquit:queue"), ManagementRequest(broker, "ada", EVERYTHING, "a", body))  # type: ignore[arg-type]
+    assert refused.value.status == 400
+    assert (broker.done, broker.auditor.lines) == ([], [])
 
 
 @pytest.mark.parametrize("at", ["name", "body"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.access.permissions import Permissions
-from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
+from acquit.broker.admin.management_node import RequestLink
+from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits, Role, Security, User
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import Rejected, Source, Target
 from acquit.protocol.delivery import Delivery
@@ -75,6 +76,15 @@ def test_answers_come_to_a_node_made_for_them() -> None:
     ]
     assert answers[1].body == {"purged": 1}
     assert not any(one.durable for one in answers)
+
+
+def test_each_request_is_a_turn() -> None:
+    """A connection may send sixteen at once, and each may be long."""
+    world = World()
+    client = world.client()
+    client.sender("$management", "asks")
+    (asking,) = [found for found in client.peer.links if isinstance(found, RequestLink)]
+    assert asking.link.predicted_cost > ConnectionLimits().turn_cost_max
 
 
 def test_an_answer_that_waits_for_the_disk_waits_for_it_on_this_way_too() -> None:

@@ -8,7 +8,7 @@ from acquit.broker.access.permissions import EVERYTHING, Permissions, Rights
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.operations import operation, perform
 from acquit.broker.admin.requests import ManagementRequest
-from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
+from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits, Role, Security, User
 from acquit.ledger.events import EventKind
 from acquit.protocol.message import Message
 from acquit.protocol.types import Described, ULong
@@ -143,6 +143,15 @@ def test_what_cannot_be_posted_is_said(name: str | None, body: object, status: i
         publish(world, name, body)
     assert caught.value.status == status
     assert [live_of(world, queue) for queue in ("full", "orders", "paused")] == before
+
+
+def test_no_message_is_larger_than_on_a_link() -> None:
+    world = World(BrokerOptions(connection=ConnectionLimits(message_bytes_max=100)))
+    world.client().sender("orders", "makes it")
+    publish(world, "orders", {"message": Message("x" * 50).encode()})
+    with pytest.raises(RequestFailure, match="at most 100 are taken") as caught:
+        publish(world, "orders", {"body": "x" * 100})
+    assert (caught.value.status, live_of(world, "orders")) == (413, 1)
 
 
 def test_nobody_posts_in_the_name_of_another() -> None:
