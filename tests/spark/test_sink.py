@@ -217,6 +217,21 @@ def test_what_is_wrong_is_one_readable_line(
     assert "\n" not in reason
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("update", "acquit does not support Update mode"), ("complete", "output mode complete: .*; use append")],
+)
+def test_a_stream_is_appended(spark: SparkSession, tmp_path: Path, mode: str, expected: str) -> None:
+    counted = (
+        spark.readStream.format("rate").load().groupBy("value").count().selectExpr("CAST(value AS STRING) AS body")
+    )
+    with acquit.Broker() as broker:
+        sink = {"url": broker.url, "address": "q", "checkpointLocation": str(tmp_path)}
+        query = counted.writeStream.format("acquit").outputMode(mode).options(**sink).start()
+        with pytest.raises(StreamingQueryException, match=expected):
+            query.awaitTermination()
+
+
 def test_a_copy_of_all_columns_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     message = acquit.Message(
         AmqpValue({"a": UInt(1), "id": ID}),

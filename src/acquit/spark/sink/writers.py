@@ -163,7 +163,7 @@ class AcquitStreamWriter(DataSourceStreamArrowWriter):
         """Raises ConfigurationError."""
         self._options = _parse(options, schema)
         if overwrite:
-            raise ConfigurationError("output mode complete: what was posted cannot be taken back; use append or update")
+            raise ConfigurationError("output mode complete: what was posted cannot be taken back; use append")
         if self._options.run_id is not None:
             raise ConfigurationError("option runId is of batch writes: a stream has its query's id and its batches")
 
