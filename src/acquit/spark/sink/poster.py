@@ -36,6 +36,7 @@ from acquit.client.options import DeliveryMode
 from acquit.client.sending import Encoded
 from acquit.errors import (
     AcquitError,
+    AuthenticationFailed,
     ConfigurationError,
     ConnectionFailed,
     DeliveryInDoubt,
@@ -460,12 +461,14 @@ class SinkPoster:
             while self._pending and _is_accepted(self._pending[0]):
                 self._accepted(self._pending[0])
             self._pause(str(error), error)
-            self._connection, self._session = connect_patiently(self._options), None
             try:
+                self._connection, self._session = connect_patiently(self._options), None
                 if self._mechanism() is not self.mechanism:
                     raise ConfigurationError(f"the broker at {self._options.url} is another one since it was restarted")
                 self._attach_again()
                 self._start_pending()
+            except AuthenticationFailed:
+                raise
             except (EndpointError, NotSent) as again:
                 error = again
             else:

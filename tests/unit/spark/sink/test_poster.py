@@ -15,7 +15,9 @@ from acquit.broker.options import AddressRule, BrokerOptions, ConnectionLimits
 from acquit.client.blocking import Connection
 from acquit.errors import (
     AcquitError,
+    AuthenticationFailed,
     ConfigurationError,
+    ConnectionFailed,
     DeliveryInDoubt,
     LinkDetached,
     MessageTooLarge,
@@ -453,6 +455,46 @@ def test_a_broker_that_is_restarted(tmp_path: Path) -> None:
     finally:
         for one in (broker, *restarted):
             one.close()
+
+
+@pytest.mark.parametrize("outage", ["shorter", "longer", "other users"])
+def test_an_outage_that_is_longer_than_a_try_to_connect(
+    broker: acquit.Broker, monkeypatch: pytest.MonkeyPatch, outage: str
+) -> None:
+    tries: list[str] = []
+
+    def connects(given: SinkOptions) -> Connection:
+        tries.append(given.url)
+        if outage == "other users":
+            raise AuthenticationFailed("SASL refused us")
+        if outage == "longer" or len(tries) < 3:
+            raise ConnectionFailed("cannot reach the broker within 30 s (option connectTimeout)")
+        return connect_patiently(given)
+
+    with Proxy(broker.url) as proxy:
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for number in range(20):
+                if number == 10:
+                    monkeypatch.setattr(module, "connect_patiently", connects)
+                    proxy.cut()
+                yield pa.RecordBatch.from_pydict({"body": [f"row {number}"]})
+
+        given = options(proxy.url, maxInFlight="5", sendTimeout="10s" if outage == "shorter" else "100ms")
+        match outage:
+            case "shorter":
+                assert write_rows(given, ORIGIN, rows()).written == 20
+                assert taken(broker.url) == texts(20)
+            case "longer":
+                with pytest.raises(
+                    DeliveryInDoubt, match=r"took no row for 0.1 s \(option sendTimeout\): cannot reach"
+                ):
+                    write_rows(given, ORIGIN, rows())
+                assert len(tries) > 1
+            case _:
+                with pytest.raises(AuthenticationFailed):
+                    write_rows(given, ORIGIN, rows())
+                assert len(tries) == 1
 
 
 def test_a_broker_that_is_restarted_and_takes_less_in_one_message(
