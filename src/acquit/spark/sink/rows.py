@@ -172,7 +172,7 @@ def plan_columns(schema: pa.Schema, *, id_column: str | None, addressed: bool) -
                 raise ConfigurationError(f"column {field.name}, the option idColumn, is {field.type}: no id of a row")
         elif column is None and field.name not in PASSED_OVER:
             close = difflib.get_close_matches(field.name, _NAMES, 1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}"
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_NAMES)}."
             raise ConfigurationError(
                 f"column {field.name} is none of a message; {hint} Leave it out, or make it part of the body or of "
                 "application_properties"
@@ -208,7 +208,7 @@ def rows_of(batch: pa.RecordBatch, id_column: str | None) -> Iterator[tuple[RowV
     """The rows of a batch, each with the value of its id column."""
     present = set(batch.schema.names)
     columns = [_values(batch, name) if name in present else repeat(None) for name in _NAMES]
-    ids = repeat(None) if id_column is None else batch.column(id_column).to_pylist()
+    ids = repeat(None) if id_column is None else _values(batch, id_column)
     for row, identity, _ in zip(zip(*columns, strict=False), ids, range(batch.num_rows), strict=False):
         yield RowValues._make(row), identity
 
@@ -219,7 +219,29 @@ def _values(batch: pa.RecordBatch, name: str) -> list[object]:
         # Arrow cuts towards 1970: what is before would come out a millisecond late.
         times_us = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).to_pylist()
         return [None if time_us is None else time_us // 1000 for time_us in times_us]
-    return list(column.to_pylist())
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:  # Spark's STRING is octets, as those of a BINARY that was cast, and Arrow looks at none
+        return _octets_as_text(column)
+
+
+def _octets_as_text(column: pa.Array) -> list[object]:
+    """The values of a column of text, or of maps with it. Octets that are no UTF-8 become lone surrogates (PEP 383),
+    which no message can hold: so it is the row that is told and refused, and not the whole batch."""
+    kind = column.type
+    if not pa.types.is_map(kind):
+        return [_surrogated(octets) for octets in column.cast(pa.large_binary()).to_pylist()]
+    items: list[object] = _octets_as_text(column.items) if _is("text", kind.item_type) else column.items.to_pylist()
+    entries = list(zip(_octets_as_text(column.keys), items, strict=True))
+    bounds = column.offsets.to_pylist()
+    return [
+        entries[start:end] if there else None
+        for start, end, there in zip(bounds, bounds[1:], column.is_valid().to_pylist(), strict=False)
+    ]
+
+
+def _surrogated(octets: bytes | None) -> str | None:
+    return None if octets is None else octets.decode(errors="surrogateescape")
 
 
 class RowEncoder:
@@ -262,6 +284,8 @@ class RowEncoder:
             if isinstance(footer, bytes):
                 parts.append(footer)
             return header, b"".join(parts)
+        except UnicodeEncodeError as error:
+            raise BadRow(f"the text {error.object[:60]!r} has octets that are no UTF-8") from error
         except (DecodeError, EncodeError, UnicodeError, OverflowError) as error:
             raise BadRow(str(error)) from error
 

@@ -76,6 +76,8 @@ def write_rows(options: SinkOptions, origin: TaskOrigin, batches: Iterator[pa.Re
             try:
                 if options.id_column is not None and given is None:
                     raise BadRow(f"the column {options.id_column}, its id, is null")
+                if isinstance(given, str) and given != identity:
+                    raise BadRow(f"the column {options.id_column}, its id, has octets that are no UTF-8")
                 if ordered and given == before and index:
                     raise ConfigurationError(
                         f"option idColumn = {options.id_column}: two rows of partition {origin.partition}, batch "
@@ -126,7 +128,7 @@ def in_order(batches: Iterator[pa.RecordBatch], column: str, bytes_max: int) -> 
 
 
 def _id_text(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return value.hex() if isinstance(value, bytes) else str(value).encode(errors="backslashreplace").decode()
 
 
 def _parse(given: Mapping[str, str], schema: StructType) -> SinkOptions:
@@ -141,7 +143,7 @@ def _parse(given: Mapping[str, str], schema: StructType) -> SinkOptions:
 def _arrow_field(field: StructField) -> pa.Field:
     try:
         return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
-    except PySparkException as error:
+    except (PySparkException, ValueError) as error:  # the second of Arrow, as for the keys of `map()`
         kind = field.dataType.simpleString().upper()
         raise ConfigurationError(
             f"column {field.name} is {kind}, of which Spark makes nothing that is written"

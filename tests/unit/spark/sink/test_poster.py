@@ -259,6 +259,23 @@ def test_a_row_that_fails_names_itself(broker: acquit.Broker) -> None:
     assert taken(broker.url) == ["row 0", "row 1", "row 3"]
 
 
+def test_a_row_whose_text_is_none_is_left_out(broker: acquit.Broker) -> None:
+    octets = pa.array([b"a", b"\xe9", b"c"])
+    bodies = pa.Array.from_buffers(pa.string(), 3, octets.buffers())  # as Spark casts BINARY
+    rows = pa.RecordBatch.from_pydict({"body": bodies, "n": [1, 2, 3]})
+    with pytest.raises(RowRejected, match=r"row 1 of partition 1, batch 3 .* has octets that are no UTF-8"):
+        write_rows(options(broker.url, idColumn="n"), ORIGIN, iter([rows]))
+    result = write_rows(options(broker.url, idColumn="n", rejected="skip"), ORIGIN, iter([rows]))
+    assert (result.suppressed, result.written, result.rejected) == (1, 1, 1)
+    ids = pa.RecordBatch.from_pydict({"body": ["1", "2", "3"], "n": bodies})
+    another = TaskOrigin("another", 0, 0)
+    result = write_rows(options(broker.url, idColumn="n", rejected="skip"), another, iter([ids]))
+    assert (result.written, result.rejected) == (2, 1)
+    assert "the column n, its id, has octets that are no UTF-8" in result.rejections[0]
+    assert result.rejections[0].isascii(), "it is logged and goes through the JVM"
+    assert taken(broker.url) == ["a", "c", "1", "3"]
+
+
 def test_a_row_that_the_broker_refuses_is_left_out_and_those_behind_it_are_posted() -> None:
     rule = AddressRule("values", {"last_value": True, "last_value_key": "key"})
     with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:

@@ -107,6 +107,7 @@ def test_bodies(body: bytes | str | None, kind: str | None, expected: object) ->
         ({"body": b"[" * 500 + b"]" * 500, "body_type": "value"}, "nested deeper"),
         ({"content_type": "é"}, "content_type"),
         ({"corrupt": b"x"}, "corrupt is not null"),
+        ({"subject": "caf\udce9"}, "text 'caf.udce9' has octets that are no UTF-8"),
     ],
 )
 def test_what_no_message_can_hold(fields: dict[str, object], expected: str) -> None:
@@ -169,6 +170,39 @@ def test_a_part_of_a_millisecond_is_left_out_also_before_1970(name: str) -> None
     read = [values for values, _ in rows_of(pa.RecordBatch.from_arrays([times], [name]), None)]
     assert [getattr(values, name) for values in read] == [1, 0, 0, -1, -1, -1, -2, None]
     assert message(read[3]._replace(body=b"a")).creation_time == (-1 if name == "created_at" else None)
+
+
+def not_all_text(*octets: bytes | None) -> pa.Array:
+    """Text as Spark hands it over that made it of octets without a look at them."""
+    column = pa.array(octets, pa.binary())
+    return pa.Array.from_buffers(TEXT, len(column), column.buffers())
+
+
+def test_octets_that_are_no_text_are_of_their_row_alone() -> None:
+    names = not_all_text(b"a", b"\xe9", b"b", None, b"\xff")
+    texts = pa.MapArray.from_arrays(pa.array([0, 1, None, 1, 3]), names.slice(0, 3), names.slice(2))
+    octets = pa.MapArray.from_arrays(
+        pa.array([0, 0, 0, 1, 3]), names.slice(0, 3), pa.array([b"\xff", None, b"x"], pa.binary())
+    )
+    columns = {"body": names.slice(0, 4), "subject": pa.array(["1", "2", "3", "4"])}
+    batch = pa.RecordBatch.from_pydict(columns | {"annotations": texts, "application_properties": octets})
+    for start in range(4):
+        assert (
+            list(rows_of(batch.slice(start), "body"))
+            == [
+                (row(body="a", subject="1", annotations=[("a", "b")], application_properties=[]), "a"),
+                (row(body="\udce9", subject="2", annotations=[], application_properties=[]), "\udce9"),
+                (row(body="b", subject="3", application_properties=[("a", b"\xff")]), "b"),
+                (
+                    row(
+                        subject="4",
+                        annotations=[("\udce9", None), ("b", "\udcff")],
+                        application_properties=[("\udce9", None), ("b", b"x")],
+                    ),
+                    None,
+                ),
+            ][start:]
+        )
 
 
 def test_the_page_repeats_the_columns() -> None:

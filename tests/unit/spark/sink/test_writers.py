@@ -12,7 +12,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType, YearMonthIntervalType
+from pyspark.sql.types import (
+    BinaryType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from acquit.errors import ConfigurationError
 from acquit.spark.sink import writers as module
@@ -53,6 +61,9 @@ def test_columns_are_looked_at_when_the_write_is_planned() -> None:
         AcquitStreamWriter(GIVEN, schema, False)
     schema = StructType([StructField("body", BinaryType()), StructField("age", YearMonthIntervalType())])
     with pytest.raises(ConfigurationError, match="column age is INTERVAL YEAR TO MONTH"):
+        AcquitStreamWriter(GIVEN, schema, False)
+    schema = StructType([*SCHEMA, StructField("application_properties", MapType(NullType(), NullType()))])  # map()
+    with pytest.raises(ConfigurationError, match="column application_properties is MAP<VOID,VOID>"):
         AcquitStreamWriter(GIVEN, schema, False)
 
 
