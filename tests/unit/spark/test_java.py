@@ -71,6 +71,19 @@ def test_the_wrapper_follows_the_package_when_that_moves(tmp_path: Path, monkeyp
     assert str(tmp_path / "two") in (home / "bin" / "java").read_text()
 
 
+def test_where_nothing_can_be_kept_the_wrapper_is_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fake_java(tmp_path / "real", "21.0.4")
+    monkeypatch.setattr(java_module, "_bundled", lambda: real)
+    monkeypatch.setattr(java_module.tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    home = java_home({"PATH": ""}, cache=tmp_path / "file")
+    assert java_version(home / "bin" / "java") == 21
+    with monkeypatch.context() as patch:
+        patch.setattr(java_module.os, "access", lambda path, mode: False)  # as where no program may be run
+        other = java_home({"PATH": ""}, cache=tmp_path / "cache")
+    assert {home.parent, other.parent} == {tmp_path}
+
+
 def test_no_java_at_all_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_module, "_bundled", lambda: None)
     fake_java(tmp_path, "11.0.2")
