@@ -78,6 +78,11 @@ class IngestOptions(BrokerAccess, SparkAt):
         if self.ledger is not None:
             self._check_ledger(self.ledger)
         source = SourceOptions.parse(self.source_options())
+        other = next((name for name in self.addresses if name.strip() not in source.queues), None)
+        if other is not None:  # others would be emptied in its place
+            raise ConfigurationError(
+                f"address {other!r}: several are separated by commas, so one with a comma in its name is ingested alone"
+            )
         if self.ledger is not None and source.identity_field is not None:
             raise ConfigurationError(
                 "ledger: with the option identityField a message that was posted twice is one row, and the ledger has "

@@ -50,6 +50,15 @@ def run(tmp_path: Path, told: Callable[[IngestProgress], None] | None, trigger: 
     return module._IngestRun(options, told)
 
 
+@pytest.mark.parametrize("name", ["north,south", ""])
+def test_no_queue_is_emptied_in_the_place_of_another(tmp_path: Path, name: str) -> None:
+    given = {"url": "amqp://127.0.0.1:1", "table": tmp_path}
+    with pytest.raises(ConfigurationError, match=rf"address '{name}': .* is ingested alone"):
+        IngestOptions(address=("south", name), **given)  # type: ignore[arg-type]
+    if name:
+        assert IngestOptions(address=name, **given).addresses == (name,)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("given", "expected_ms"),
     [(None, None), ("0 seconds", 0), ("2s", 2_000), ("2 seconds", 2_000), (" 500ms ", 500), ("3 Minutes", 180_000)],
