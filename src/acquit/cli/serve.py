@@ -4,8 +4,9 @@ When it is ready it prints one line with its URL on standard output, so that a s
 ``--port 0``, learn the port; the URL of the HTTP interface stands at its end, if there is one. Everything else is
 logged on standard error. SIGTERM and SIGINT stop it in order: connections are closed, what was answered is on the disk,
 the journal says that the stop was clean. A second signal does not wait, and one that comes when all is done changes
-nothing: the exit code says how the broker ended. SIGHUP has the configuration read again, as soon as it is ready. A
-service manager, where there is one, is told all of that (`service_manager`).
+nothing: the exit code says how the broker ended. SIGHUP has the configuration read again, as soon as it is ready, also
+one that came before the handlers here were there (`cli.early_signals`). A service manager, where there is one, is told
+all of that (`service_manager`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from acquit._version import version
-from acquit.cli import logs
+from acquit.cli import STOPS, early_signals, logs
 from acquit.cli.exits import Exit
 from acquit.cli.options import config_option, own_data_option
 from acquit.cli.service_manager import ServiceManager
@@ -31,8 +32,6 @@ from acquit.errors import AcquitError
 if TYPE_CHECKING:
     from acquit.broker.options import BrokerOptions, Http
     from acquit.broker.server import Server
-
-_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
@@ -112,10 +111,10 @@ async def _serve(make_server: Callable[[], Server], data: Path, http: Http | Non
         # their defaults back at its end; and they are blocked in this thread, the only one that is left then.
         loop = asyncio.get_running_loop()
         await loop.shutdown_default_executor()
-        for number in (*_STOPS, signal.SIGHUP):
+        for number in (*STOPS, signal.SIGHUP):
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPS, signal.SIGHUP))
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGHUP))
 
 
 async def _live(make_server: Callable[[], Server], data: Path, http: Http | None) -> None:
@@ -126,13 +125,17 @@ async def _live(make_server: Callable[[], Server], data: Path, http: Http | None
     hung_up = asyncio.Event()
 
     def stop() -> None:
-        for number in _STOPS:
+        for number in STOPS:
             loop.remove_signal_handler(number)
         stopping.set()
 
-    for number in _STOPS:
+    for number in STOPS:
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, hung_up.set)
+    if not early_signals.isdisjoint(STOPS):  # and what it interrupted did not hear of it
+        stop()
+    if signal.SIGHUP in early_signals:
+        hung_up.set()
     manager = ServiceManager.of(os.environ)
     server = make_server()
     await server.start()

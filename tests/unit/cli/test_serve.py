@@ -129,6 +129,42 @@ def test_a_signal_to_read_again_that_comes_early_is_kept(tmp_path: Path) -> None
         assert process.wait(60) == Exit.OK
 
 
+def at_once(action: str) -> str:
+    """What does something as soon as signals are seen to, while the command is not even known."""
+    return f"""
+from acquit import cli
+see_to_signals = cli.see_to_signals
+class Finalized:
+    def __del__(self): os.kill(os.getpid(), signal.SIGTERM)
+def and_act(arguments):
+    see_to_signals(arguments)
+    {action}
+cli.see_to_signals = and_act
+"""
+
+
+def test_a_signal_to_read_again_that_comes_at_once_is_kept(tmp_path: Path) -> None:
+    with prepared(at_once("os.kill(os.getpid(), signal.SIGHUP)"), tmp_path / "data") as process:
+        assert process.stderr is not None
+        assert "the configuration was read again" in (json.loads(line)["event"] for line in process.stderr)
+        process.terminate()
+        assert process.wait(60) == Exit.OK
+
+
+def test_a_signal_to_stop_that_nothing_heard_stops_it(tmp_path: Path) -> None:
+    """It interrupts a finalizer, of which Python says that the exception is ignored."""
+    with prepared(at_once("Finalized()"), tmp_path / "data") as process:
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, "stopped" in err) == (Exit.OK, True), err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_stop_that_comes_at_once_interrupts_it(tmp_path: Path, number: signal.Signals) -> None:
+    with prepared(at_once(f"os.kill(os.getpid(), {number:d})"), tmp_path / "data") as process:
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, "listening" in err) in ((Exit.INTERRUPTED, False), (-signal.SIGINT, False)), err
+
+
 def test_a_second_signal_that_comes_late_is_not_how_it_ended_either(tmp_path: Path) -> None:
     """A thread that is there yet, though it may be joined, hears signals for the process."""
     late = """
