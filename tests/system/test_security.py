@@ -693,6 +693,30 @@ def test_a_peer_that_lingers_in_tls_keeps_nobody_in(tmp_path: Path) -> None:
                 send(bob)
 
 
+def test_who_agrees_upon_tls_while_its_authority_goes_does_not_come_in(tmp_path: Path) -> None:
+    """TLS looks at a certificate by the authorities that there were when it began."""
+    security = Security(anonymous="never", users={"ada": User()})
+    before = options(security, tls=Tls(**PEERS, client_certificates="optional"))
+    other = {**PEERS, "client_ca_file": CERTIFICATE["certificate_file"]}
+    with acquit.Broker(tmp_path, config=before) as broker, dialled(broker) as raw:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = trusting("ada").wrap_bio(incoming, outgoing, server_hostname="localhost")
+        agreed = False
+        while not agreed:
+            try:
+                tls.do_handshake()
+                agreed = True
+            except ssl.SSLWantReadError:
+                raw.sendall(outgoing.read())
+                incoming.write(raw.recv(65_536))
+        swap(broker, options(security, tls=Tls(**other, client_certificates="optional")), tmp_path)
+        with suppress(ConnectionError):
+            raw.sendall(outgoing.read())  # with the certificate
+            assert everything(raw) == b""
+        with pytest.raises(errors.ConnectionFailed):
+            acquit.connect(f"amqps://127.0.0.1:{broker.port}", ssl_context=trusting("ada"))
+
+
 def test_who_was_about_to_log_in_begins_again(tmp_path: Path) -> None:
     """Or a login that began with the password of yesterday would end well today."""
     config = options()

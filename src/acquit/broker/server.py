@@ -38,7 +38,7 @@ from acquit.broker.access.unauthenticated import Unauthenticated
 from acquit.broker.access.users import Users
 from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.operations import Operation, Result, perform
-from acquit.broker.admin.reload import Change, differences, effective, load
+from acquit.broker.admin.reload import Change, effective, read_again
 from acquit.broker.admin.requests import ManagementRequest
 from acquit.broker.clock import Clock, compare_with_journal
 from acquit.broker.committer import RETRY_S, Committer
@@ -67,7 +67,7 @@ from acquit.protocol.types import Value
 from acquit.store.interface import Position
 from acquit.transport import descriptors
 from acquit.transport.pump import Pump, PumpOptions, endpoint_name
-from acquit.transport.turnstile import Turnstile
+from acquit.transport.turnstile import Turnstile, in_turns
 
 logger = logging.getLogger("acquit.broker")
 
@@ -76,6 +76,8 @@ SWITCH_INTERVAL_S: Final = 0.0005
 ENDS_PER_ROUND: Final = 4
 """Sockets that have ended, of which what was theirs is given back in one round of the loop: with a line of log, and a
 turn of the core, each."""
+RELOADED_PER_ROUND: Final = 50
+"""Peers whom a reload puts out in one round of the loop, or lines of log that it writes: a few milliseconds' work."""
 
 PROMPT_MAX: Final = 4
 """Connections of one turn that are written at once, before whoever caused it is answered: with more of them, that one
@@ -381,16 +383,15 @@ class Server:
         Raises, with nothing changed, ConfigurationError where any of it is not valid, AcquitError where the broker is
         stopping.
         """
-        changes, out = await self._reload()
-        self._put_out(out)
+        changes, _ = await self._reload()
         return changes
 
-    async def _reload(self) -> tuple[list[Change], list[PeerSocket]]:
-        """The same, but return who is to be put out as well."""
+    async def _reload(self, asker: str = "") -> tuple[list[Change], list[PeerSocket]]:
+        """The same, but put out all but the peer with the address `asker`: return it as well, if it is to be."""
         async with self._reloading:
             try:
-                options, keys = await self._loop.run_in_executor(
-                    None, load, self._config, self._options, self._data, self._adjust, self._listeners.keys
+                options, keys, changes = await self._loop.run_in_executor(
+                    None, read_again, self._config, self._options, self._data, self._adjust, self._listeners.keys
                 )
                 self._listeners.check(keys)
             except ConfigurationError as error:
@@ -398,7 +399,6 @@ class Server:
                 raise
             if self._stopping:
                 raise AcquitError("the broker is stopping")
-            changes = differences(self._options, options, self._listeners.keys, keys)
             self._options = options = effective(self._options, options)
             self._core.apply(options)
             self._apply_sizes()
@@ -407,11 +407,12 @@ class Server:
             self._apply_delays()
             self._listeners.timeout_s = options.connection.handshake_timeout_ms / 1000
             out = self._replace_keys(keys)
-            for change in changes:
-                logger.info("configuration: %s", change)
-            logger.info("the configuration was read again", extra={"changes": len(changes), "put_out": len(out)})
             self._turn()
-            return changes, out
+            asking = [client for client in out if client.peer.name == asker]
+            await in_turns(self._put_out, ([client] for client in out if client not in asking), RELOADED_PER_ROUND)
+            await in_turns(partial(logger.info, "configuration: %s"), changes, RELOADED_PER_ROUND)
+            logger.info("the configuration was read again", extra={"changes": len(changes), "put_out": len(out)})
+            return changes, asking
 
     def reload_soon(self, asker: str = "") -> Later[list[Value]]:
         """The same, for who is no task: the log tells what came of it, and so does the result, encoded for peers, once
@@ -426,10 +427,8 @@ class Server:
         def finish(done: asyncio.Task[tuple[list[Change], list[PeerSocket]]]) -> None:
             error = None if done.cancelled() else done.exception()
             if error is None and not done.cancelled():
-                changes, out = done.result()
+                changes, asking = done.result()
                 told: list[Value] = [change.encode() for change in changes]
-                asking = [client for client in out if client.peer.name == asker]
-                self._put_out([client for client in out if client not in asking])
                 self._core.administration.adoption.when_done(lambda: tell(told, asking))
             else:
                 status = 400 if isinstance(error, ConfigurationError) else 409
@@ -437,7 +436,7 @@ class Server:
             if not self._stopping:
                 self._turn()
 
-        task = self._loop.create_task(self._reload())
+        task = self._loop.create_task(self._reload(asker))
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
         task.add_done_callback(finish)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Turnstile:
@@ -43,4 +46,12 @@ class Turnstile:
             self._waiting.popleft()()
 
 
-__all__ = ["Turnstile"]
+async def in_turns(do: Callable[[T], object], things: Iterable[T], per_round: int) -> None:
+    """Do something with each of many things, with so many in each round of the loop."""
+    for number, thing in enumerate(things, 1):
+        do(thing)
+        if not number % per_round:
+            await asyncio.sleep(0)
+
+
+__all__ = ["Turnstile", "in_turns"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from acquit.transport.turnstile import Turnstile
+from acquit.transport.turnstile import Turnstile, in_turns
 
 
 def test_few_pass_at_once_and_of_many_so_many_in_each_round() -> None:
@@ -42,3 +42,17 @@ def test_who_comes_later_waits_behind_those_who_wait() -> None:
         assert passed == ["first", "second", "last"]
 
     asyncio.run(main())
+
+
+def test_many_things_are_done_a_few_in_each_round() -> None:
+    async def story() -> None:
+        done: list[int] = []
+        seen: list[int] = []
+        task = asyncio.create_task(in_turns(done.append, range(7), 3))
+        while not task.done():
+            await asyncio.sleep(0)
+            seen.append(len(done))
+        assert done == list(range(7))
+        assert [now for now, before in zip(seen, [0, *seen], strict=False) if now != before] == [3, 6, 7]
+
+    asyncio.run(story())

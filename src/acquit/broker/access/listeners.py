@@ -13,9 +13,12 @@ raises for what cannot be, and changes nothing before it is put to use.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ipaddress
 import logging
+import re
 import ssl
+from binascii import a2b_base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,6 +47,8 @@ _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 no use later. Python's own list has some in two steps (CBC) for peers that are older than TLS 1.2."""
 _SUBJECT_NAMES: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
 """Kinds of alternative names, as the standard library calls them."""
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]*CERTIFICATE-----(.+?)-----END", re.DOTALL)
+TLS_FILES: Final = ("certificate_file", "key_file", "client_ca_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,10 @@ class Keys:
     client_name: str
     """The part of a certificate that names the user."""
     tls: ssl.SSLContext | None
+    tls_files: Mapping[str, bytes]
+    """A hash of what each TLS file has, by its key in ``[tls]``; without those that came through a pipe."""
+    authorities: frozenset[bytes]
+    """Certificates by which those of peers are trusted. One may be a peer's own."""
 
     def named(self, facts: PeerFacts) -> str | None:
         """Return the name in the certificate of a peer, as far as certificates are asked for; None without one."""
@@ -96,14 +105,14 @@ class Keys:
             return False
         if user is None:
             return True
-        if mechanism == EXTERNAL and (self.named(facts) != user or before._authorities() - self._authorities()):
+        if mechanism == EXTERNAL and (self.named(facts) != user or not self.trusts_all_of(before)):
             return False
         now, then = self.security.users.get(user), before.security.users.get(user)
         return now is not None and then is not None and now.password == then.password
 
-    def _authorities(self) -> set[bytes]:
-        """Return the certificates of the authorities that sign those of peers."""
-        return set() if self.tls is None else set(self.tls.get_ca_certs(binary_form=True))
+    def trusts_all_of(self, before: Keys) -> bool:
+        """True if each authority counts that did with the keys before."""
+        return before.authorities <= self.authorities
 
 
 def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) -> Keys:
@@ -119,6 +128,12 @@ def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) ->
     found = _find_users(path, needed=bool(security.users_file))
     if found is None and before is not None and before.users_file == path and not security.users:
         raise ConfigurationError(f"users_file: {path}: expected the file, which had users, found none")
+    had_users = before is not None and before.security.users
+    if found is None and had_users and not security.users and security.anonymous == "until-users":
+        raise ConfigurationError(
+            "users: expected some, as the configuration had, found none: was it cut off? security.anonymous says who "
+            "comes in where there are to be none"
+        )
     found = found or UsersFile()
     with naming(path):
         build_permissions(replace(security, users=found.users))
@@ -130,14 +145,23 @@ def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) ->
     security = replace(security, users={**security.users, **found.users})
     users = Users({name: user.password for name, user in security.users.items()}, decoy_key=found.secret)
     tls = make_tls_context(options.tls)
+    contents = _read_again(options.tls)
+    authorities = {a2b_base64(text) for text in _CERTIFICATE.findall(contents.get("client_ca_file", b""))}
     return Keys(
-        security, users, path if found.users else None, build_permissions(security), options.tls.client_name, tls
+        security,
+        users,
+        path if found.users else None,
+        build_permissions(security),
+        options.tls.client_name,
+        tls,
+        {key: hashlib.sha256(content).digest() for key, content in contents.items()},
+        frozenset(authorities if tls is None else authorities.union(tls.get_ca_certs(binary_form=True))),
     )
 
 
 def _check_names(options: BrokerOptions) -> None:
     """Raise ConfigurationError, with the key, for a file that no system opens."""
-    tls = {f"tls.{key}": getattr(options.tls, key) for key in ("certificate_file", "key_file", "client_ca_file")}
+    tls = {f"tls.{key}": getattr(options.tls, key) for key in TLS_FILES}
     for key, file in {"security.users_file": options.security.users_file, **tls}.items():
         if "\0" in file:
             raise ConfigurationError(f"{key}: expected the name of a file, found {file!r}")
@@ -173,6 +197,11 @@ def make_tls_context(tls: Tls) -> ssl.SSLContext | None:
         if tls.client_ca_file:
             expected = f"certificates in {tls.client_ca_file}"
             context.load_verify_locations(tls.client_ca_file)
+            if context.cert_store_stats()["crl"]:  # OpenSSL would leave it at that
+                raise ConfigurationError(
+                    f"tls.client_ca_file: {tls.client_ca_file}: expected certificates alone, found a revocation list: "
+                    "none is looked at. Who is to come in no more is taken out of the users"
+                )
             context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates == "required" else ssl.CERT_OPTIONAL
     except ssl.SSLError as exc:
         raise ConfigurationError(f"tls: expected {expected}, in PEM, found {exc.reason or exc}") from exc
@@ -190,6 +219,19 @@ def _unreadable(*files: str) -> str:
         except OSError:
             return file
     return files[0]
+
+
+def _read_again(tls: Tls) -> dict[str, bytes]:
+    """Return what the TLS files have, by key, without those that can be read once alone. Raises ConfigurationError."""
+    found = {}
+    for key in TLS_FILES:
+        path = Path(getattr(tls, key))
+        try:
+            if path.is_file():
+                found[key] = path.read_bytes()
+        except OSError as exc:
+            raise ConfigurationError(f"tls: {path}: cannot be read: {exc.strerror}") from exc
+    return found
 
 
 def _no_passphrase() -> str:
@@ -309,6 +351,9 @@ class Listeners:
         """Let in by other keys from now on. Gives those before. Raises as `check` does; nothing is changed then."""
         self.check(keys)
         before, self.keys = self.keys, keys
+        if not keys.trusts_all_of(before):
+            for socket in list(self.arriving):  # whose certificate TLS may be looking at, by the authorities before
+                socket.turn_away()
         now = keys.security.lets_in_anonymous
         if now != "never" and before.security.lets_in_anonymous == "never":
             logger.warning("anonymous peers come in from now on", extra={"anonymous": now, "users": len(keys.users)})

@@ -2,7 +2,7 @@
 
 The whole configuration is read and checked first (`load`): the file, the users file, the TLS files, and whether the
 rules fit together. Nothing is changed where any of it is wrong. What has changed is told key by key, with the old value
-and the new one; a password is never told.
+and the new one; a password is never told. Of a TLS file it is told that it has changed.
 
 Most keys apply at once; `APPLIES` lists the others by the beginning of their name. A key that needs a restart keeps its
 old value until then, and is told again at every reload.
@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from acquit.broker.access.listeners import Keys, make_keys
+from acquit.broker.access.listeners import TLS_FILES, Keys, make_keys
 from acquit.broker.access.permissions import build_permissions, naming
 from acquit.broker.configuration import load_options
 from acquit.broker.nodes.addresses import Policies
@@ -97,7 +97,7 @@ def load(
             build_permissions(options.security)
     if again:
         _refuse_pipe("users_file", options.security.users_file)
-        for key in ("certificate_file", "key_file", "client_ca_file"):
+        for key in TLS_FILES:
             _refuse_pipe(f"tls.{key}", getattr(options.tls, key))
     Policies(options.address)
     return options, make_keys(options, data, before)
@@ -109,10 +109,26 @@ def _refuse_pipe(key: str, path: Path | str | None) -> None:
         raise ConfigurationError(f"{key}: {path}: expected a file, which can be read again, found something else")
 
 
+def read_again(
+    path: Path | None,
+    options: BrokerOptions,
+    data: Path,
+    adjust: Callable[[BrokerOptions], BrokerOptions],
+    before: Keys,
+) -> tuple[BrokerOptions, Keys, list[Change]]:
+    """Return what `load` does, and how it differs from `options` and from the keys `before`. Slow."""
+    new, keys = load(path, options, data, adjust, before)
+    return new, keys, differences(options, new, before, keys)
+
+
 def differences(old: BrokerOptions, new: BrokerOptions, before: Keys, after: Keys) -> list[Change]:
-    """Return the differences between two configurations, sorted by key."""
+    """Return the differences between two configurations, sorted by key. A TLS file that has changed is one as well."""
     was = _flat(replace(old, security=before.security))
     is_ = _flat(replace(new, security=after.security))
+    for key, content in after.tls_files.items():
+        name = f"tls.{key}"
+        if was[name] == is_[name] and before.tls_files.get(key) != content:
+            is_[name] = f"{is_[name]} (other content)"
     return [
         Change(key, _shown(key, was), _shown(key, is_))
         for key in sorted(was.keys() | is_.keys())
@@ -164,4 +180,4 @@ def _shown(key: str, flat: Mapping[str, object]) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-__all__ = ["APPLIES", "Applies", "Change", "differences", "effective", "load"]
+__all__ = ["APPLIES", "Applies", "Change", "differences", "effective", "load", "read_again"]

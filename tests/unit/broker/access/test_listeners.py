@@ -9,10 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from acquit.broker.access.listeners import Keys, PeerFacts, certified_name, is_loopback, make_keys, mechanisms
+from acquit.broker.access.listeners import (
+    Keys,
+    PeerFacts,
+    certified_name,
+    is_loopback,
+    make_keys,
+    make_tls_context,
+    mechanisms,
+)
 from acquit.broker.options import BrokerOptions, Role, Security, Tls, User, Where, WhereAnonymous
+from acquit.errors import ConfigurationError
 
 TLS_FILES = Path(__file__).parents[3] / "support" / "tls"
+REVOCATION_LIST = """
+-----BEGIN X509 CRL-----
+MIGlME0CAQEwCgYIKoZIzj0EAwIwHDEaMBgGA1UEAwwRYWNxdWl0IHRlc3QgcGVl
+cnMXDTI2MDEwMTAwMDAwMFoYDzIxMjUxMjA4MDAwMDAwWjAKBggqhkjOPQQDAgNI
+ADBFAiBnFGwDQDiqpnh6J7FWi65nJcdLRlyHKzP9dTz/3Ed24wIhALYv8bqqoqd+
+Vba1oo/MU2GAJeFeW5bwod5LmsHn9lLF
+-----END X509 CRL-----
+"""
 
 
 @pytest.mark.parametrize(
@@ -197,6 +214,17 @@ def test_who_came_by_a_certificate_goes_where_it_does_not_name_the_user_any_more
     assert not stays(asking(**peers, client_name="dns")), "it names another user"
     assert stays(more)
     assert not stays(before, more), "an authority is gone, which may have been its own"
+    both.write_text((TLS_FILES / "peers-ca.pem").read_text() + (TLS_FILES / "ada.pem").read_text())
+    assert not stays(before, asking(**{**peers, "client_ca_file": str(both)})), "its own certificate is, which was one"
+
+
+def test_a_revocation_list_is_refused(tmp_path: Path) -> None:
+    """OpenSSL takes it, and lets everybody in whom it names."""
+    file = tmp_path / "peers.pem"
+    file.write_text((TLS_FILES / "peers-ca.pem").read_text() + REVOCATION_LIST)
+    files = {"certificate_file": str(TLS_FILES / "certificate.pem"), "key_file": str(TLS_FILES / "key.pem")}
+    with pytest.raises(ConfigurationError, match="client_ca_file: .* expected certificates alone, found a revocation"):
+        make_tls_context(Tls(**files, client_certificates="optional", client_ca_file=str(file)))
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:

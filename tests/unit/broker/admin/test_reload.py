@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import acquit
-from acquit.broker.access.listeners import make_keys
+from acquit.broker.access.listeners import Keys, make_keys
 from acquit.broker.access.users_file import editing
 from acquit.broker.admin.reload import Applies, differences, effective, load
 from acquit.broker.configuration import parse_options
 from acquit.broker.core import Core
-from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, User
-from acquit.broker.server import Server
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, Tls, User
+from acquit.broker.server import RELOADED_PER_ROUND, Server
 from acquit.cli.connecting import BrokerAt
 from acquit.cli.management import management
 from acquit.errors import AcquitError, ConfigurationError, ConnectionClosed
@@ -99,6 +99,30 @@ def test_every_key_that_is_different_is_told(tmp_path: Path) -> None:
 
 def test_no_password_is_told(tmp_path: Path) -> None:
     assert "secret" not in "".join(compare(OLD, NEW, tmp_path))
+
+
+def test_a_certificate_under_the_same_name_is_told(tmp_path: Path) -> None:
+    files = Path(__file__).parents[3] / "support" / "tls"
+    both, peers = tmp_path / "both.pem", tmp_path / "peers.pem"
+    options = BrokerOptions(
+        tls=Tls(
+            certificate_file=str(both), key_file=str(both), client_ca_file=str(peers), client_certificates="optional"
+        )
+    )
+
+    def keys(*authorities: str) -> Keys:
+        peers.write_text("".join((files / f"{name}.pem").read_text() for name in authorities))
+        return make_keys(options, tmp_path)
+
+    both.write_text((files / "certificate.pem").read_text() + (files / "key.pem").read_text())
+    old, same = keys("peers-ca"), keys("peers-ca")
+    assert differences(options, options, old, same) == []
+    both.write_text(both.read_text() + "\n")
+    assert [str(change) for change in differences(options, options, old, keys("peers-ca", "certificate"))] == [
+        f"tls.certificate_file: {both} -> {both} (other content) (to new connections)",
+        f"tls.client_ca_file: {peers} -> {peers} (other content) (to new connections)",
+        f"tls.key_file: {both} -> {both} (other content) (to new connections)",
+    ]
 
 
 def test_what_needs_a_restart_stays_as_it_was() -> None:
@@ -406,6 +430,54 @@ def test_users_go_by_intention_alone(tmp_path: Path, caplog: pytest.LogCaptureFi
             assert [one.levelname for one in caplog.records if "from now on" in one.message] == ["WARNING"]
             file.unlink()
             await server.reload()  # nobody was in it
+        finally:
+            await server.stop()
+
+    asyncio.run(story())
+
+
+def test_a_configuration_that_was_cut_off_before_its_users_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        server, path = await serve(tmp_path, SMALL + "[users.ada]\n")
+        try:
+            for cut in ("", SMALL):
+                path.write_text(cut)
+                with pytest.raises(ConfigurationError, match="users: expected some, as the configuration had, found"):
+                    await server.reload()
+                assert server.keys.security.lets_in_anonymous == "never"
+            path.write_text(SMALL + '[security]\nanonymous = "loopback"\n')
+            await server.reload()  # it says who comes in
+            path.write_text(SMALL)
+            await server.reload()  # there were none
+            assert server.keys.security.lets_in_anonymous == "loopback"
+        finally:
+            await server.stop()
+
+    asyncio.run(story())
+
+
+def test_a_reload_of_many_users_holds_up_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is told of them is told with a few in each turn of the loop; and they are put out so."""
+
+    def users(role: str) -> str:
+        return f"[roles.{role}]\n" + "".join(
+            f'[users.u{n}]\nroles = ["{role}"]\n' for n in range(4 * RELOADED_PER_ROUND)
+        )
+
+    async def story() -> None:
+        server, path = await serve(tmp_path, SMALL + users("one"))
+        try:
+            path.write_text(SMALL + users("two"))
+            at_once, told = [], 0
+            with caplog.at_level(logging.INFO, "acquit.broker"):
+                reload = asyncio.create_task(server.reload())
+                while not reload.done():
+                    await asyncio.sleep(0)
+                    at_once.append(len(caplog.records) - told)
+                    told = len(caplog.records)
+            assert len(await reload) >= 4 * RELOADED_PER_ROUND
+            assert told > 4 * RELOADED_PER_ROUND
+            assert max(at_once) <= RELOADED_PER_ROUND + 1
         finally:
             await server.stop()
 
