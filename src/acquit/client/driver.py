@@ -153,8 +153,12 @@ class Wire:
         why = ""
         if self.pump.tls_failure:
             why = f": {self.pump.tls_failure}"
+        elif self.engine.heard:
+            why = " before it was open"
         elif self.pump.encrypted:  # a client has agreed upon TLS before the server looks at its certificate
             why = " before it was open: perhaps the peer wants a client certificate, or another one"
+        else:
+            why = " before the peer said anything: perhaps it expects TLS (amqps://), or lets in nobody from here"
         return connection_failure(event, self.target.where, why)
 
     def on_writable(self, writable: bool) -> None:

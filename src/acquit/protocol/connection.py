@@ -128,6 +128,11 @@ class Connection(ConnectionBase):
     # -- for the driver
 
     @property
+    def heard(self) -> bool:
+        """True if the peer has said something."""
+        return self._handshake.heard
+
+    @property
     def closed(self) -> bool:
         """True if nothing more will come or go: close the socket once the output is written."""
         return self.state is ConnectionState.ENDED

@@ -16,13 +16,17 @@ from typing import Final
 from acquit.errors import AuthenticationFailed, FramingError, LocalProtocolError, ResourceLimitExceeded
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.connection_base import Event
-from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER, TLS_HEADER
 from acquit.protocol.definitions import AmqpCondition, Error, SaslCode, SaslOutcome, SaslPerformative
 from acquit.protocol.frames import SASL_FRAME, FrameDecoder, encode_frame
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.sasl import ClientExchange, SaslChallenged, SaslClient, SaslServerOptions, ServerExchange
 
 _HEADER_BYTES: Final = 8
+_WANTED: Final = {SASL_HEADER: "requires SASL", TLS_HEADER: "requires TLS (in_band_tls)"}
+"""Requirements of servers that answer with another header (2.2)."""
+_TLS_ALERT: Final = b"\x15\x03"
+"""Begin of what a TLS server may say to who does not speak TLS (RFC 8446, 5.1)."""
 _REFUSALS: Final = {
     SaslCode.AUTH: "the server knows no such user, password or certificate",
     SaslCode.SYS: "the server has an error of its own",
@@ -47,7 +51,7 @@ class HandshakeEnded(Exception):
 class Handshake:
     """The handshake of one connection. Writes to `out`, which it shares with the connection.
 
-    `amqp_header_sent`: ours is written, and the open may follow.
+    `amqp_header_sent`: ours is written, and the open may follow; `heard`: the peer has said something.
     """
 
     __slots__ = (
@@ -63,6 +67,7 @@ class Handshake:
         "_server_sasl",
         "_started",
         "amqp_header_sent",
+        "heard",
     )
 
     def __init__(
@@ -89,6 +94,7 @@ class Handshake:
         self._header = b""  # what has come of the header that is next
         self._decoder: FrameDecoder | None = None  # while SASL frames are next
         self.amqp_header_sent = False
+        self.heard = False
 
     def start(self) -> None:
         """Client: say our header. Raises LocalProtocolError on a server, or when called twice."""
@@ -104,6 +110,7 @@ class Handshake:
         """
         if not self._started:
             raise FramingError("bytes before we have opened the connection")
+        self.heard = self.heard or bool(data)
         if self._decoder is not None:
             self._decoder.feed(data)
             return self._read_frames(self._decoder, events)
@@ -172,7 +179,9 @@ class Handshake:
         """Answer the peer's header. True if SASL frames are next."""
         if not self._server:
             if header != self._header_sent:
-                what = "requires SASL" if header == SASL_HEADER else f"answered {header!r}"
+                what = _WANTED.get(header, f"answered {header!r}")
+                if header.startswith(_TLS_ALERT):
+                    what = "requires TLS (amqps://)"
                 error = Error(AmqpCondition.NOT_IMPLEMENTED, f"we said {self._header_sent!r}, the server {what}")
                 known = header == SASL_HEADER
                 raise HandshakeEnded(error, remote=True, authentication=known, foreign=not known)

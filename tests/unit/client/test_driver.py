@@ -112,6 +112,36 @@ def test_a_peer_that_wants_a_certificate(alerts: bool, complaint: str) -> None:
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("says", "complaint"),
+    [
+        (b"", "was lost before the peer said anything: perhaps it expects TLS"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "the server requires TLS \\(amqps://\\)"),
+        (TLS_HEADER, "the server requires TLS \\(in_band_tls\\)"),
+        (SASL_HEADER, "was lost before it was open$"),
+    ],
+)
+def test_a_peer_that_takes_nothing_in_the_clear(says: bytes, complaint: str) -> None:
+    """It closes without a word, as OpenSSL does, says so by an alert, as Java and Erlang do, or by AMQP's header."""
+
+    def refuse(listening: socket.socket) -> None:
+        taken, _ = listening.accept()
+        with taken:
+            taken.recv(100)
+            taken.sendall(says)
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            refusing = asyncio.create_task(asyncio.to_thread(refuse, listening))
+            with pytest.raises(errors.ConnectionFailed, match=complaint):
+                await aio.connect(
+                    f"amqp://127.0.0.1:{listening.getsockname()[1]}", options=ConnectOptions(reconnect=None)
+                )
+            await refusing
+
+    run(main)
+
+
 def test_tls_where_there_is_none() -> None:
     async def main() -> None:
         async with serve(Server()) as where:
