@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
 
 import acquit
+from acquit.broker.options import BrokerOptions, Http, Tls
 from acquit.errors import ConnectionFailed
 from acquit.protocol.constants import AMQP_HEADER, SASL_HEADER
+from acquit.store.options import JournalOptions
+from acquit.transport.tls import TlsStream
 from tests.support.served import Served
 
 pytestmark = pytest.mark.promise("fairness")
 
 NEWCOMER_S: Final = 5.0
 """Far more than a newcomer takes, and far less than those half-open sockets have."""
+TLS: Final = Path(__file__).parents[1] / "support" / "tls"
+CROWD: Final = 20
 USERS: Final = """
 [connection]
 handshake_timeout_ms = 600_000
@@ -99,3 +108,55 @@ def test_without_descriptors_it_goes_on_for_those_who_are_there(tmp_path: Path) 
         assert not served.lines("Traceback")
         with newcomer(served) as connection:
             connection.session().sender("q").send(b"x", timeout=NEWCOMER_S)
+
+
+@pytest.mark.parametrize("where", ["broker", "http"])
+def test_of_a_crowd_that_begins_tls_at_once_one_does_in_each_round(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first holds up the loop until all others have said their hello."""
+    rounds = [0]
+    began: list[TlsStream] = []
+    held, go_on = threading.Event(), threading.Event()
+    shake_hands = TlsStream._shake_hands
+
+    def tick(loop: asyncio.AbstractEventLoop) -> None:
+        rounds.append(0)
+        if not done.is_set():
+            loop.call_soon(tick, loop)
+
+    def counting(stream: TlsStream) -> None:
+        if not stream._incoming.pending:
+            began.append(stream)
+        elif held.is_set():
+            rounds[-1] += 1
+            if sum(rounds) == CROWD - 1:
+                done.set()
+        else:
+            tick(asyncio.get_running_loop())
+            held.set()
+            assert go_on.wait(60)
+        shake_hands(stream)
+
+    done = threading.Event()
+    tls = Tls(certificate_file=str(TLS / "certificate.pem"), key_file=str(TLS / "key.pem"))
+    options = BrokerOptions(tls=tls, http=Http(port=0), journal=JournalOptions.small())
+    with acquit.Broker(config=options) as broker, ExitStack() as stack:
+        port = broker.port if where == "broker" else urlsplit(broker.http_url).port
+        monkeypatch.setattr(TlsStream, "_shake_hands", counting)
+        crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(CROWD)]
+        while len(began) < CROWD:
+            time.sleep(0.01)  # until all are taken
+        for one in crowd:
+            one.sendall(hello())
+            assert held.wait(60)
+        go_on.set()
+        assert done.wait(60)
+    assert max(rounds) <= 2, "one in each round, which may begin in the midst of ours"
+
+
+def hello() -> bytes:
+    """What a client of TLS begins with."""
+    outgoing = ssl.MemoryBIO()
+    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()

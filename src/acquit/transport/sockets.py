@@ -21,6 +21,7 @@ from acquit.protocol.constants import AMQP_HEADER, TLS_HEADER
 from acquit.transport.pump import Pump, as_stream, endpoint_name
 from acquit.transport.reasons import reason
 from acquit.transport.tls import TlsStream
+from acquit.transport.turnstile import Turnstile
 
 ACCEPTS_PER_TURN: Final = 2
 """Connections that one turn of the loop takes from one listening socket."""
@@ -212,6 +213,7 @@ class Acceptor:
         self._accept = accept
         self._exhausted = exhausted
         self._loop = asyncio.get_running_loop()
+        self._handshakes = Turnstile(self._loop, 1)
         self._arriving: dict[asyncio.Task[object], None] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
@@ -287,7 +289,8 @@ class Acceptor:
                 await self._secure(taken, context)
 
     async def _secure(self, taken: socket.socket, context: ssl.SSLContext) -> None:
-        raw, tls = await self._loop.connect_accepted_socket(partial(TlsStream, context, server_side=True), taken)
+        stream = partial(TlsStream, context, server_side=True, handshakes=self._handshakes)
+        raw, tls = await self._loop.connect_accepted_socket(stream, taken)
         peer = endpoint_name(raw.get_extra_info("peername"))
         try:
             async with asyncio.timeout(self._tls_handshake_timeout_s):

@@ -16,6 +16,10 @@ small ones. So only `RECORDS_PER_TURN` of them are taken in one turn of the loop
 be told apart without a key (RFC 8446, 5.1). The rest has its turn after all other connections that have something, and
 nothing is read from the socket meanwhile.
 
+A server's signature costs more than all else, with a large key some milliseconds, and a crowd that has connected may
+ask for it in the same moment. So its handshakes go on one after the other (`turnstile`), with all that others have to
+say between them.
+
 The end. All that came before the peer ended its side, or before the connection was reset, is decrypted and heard first.
 
 Why not asyncio's own TLS: it decrypts all that it has read in one go; at the end of the peer's data it fills the
@@ -32,6 +36,7 @@ from math import inf
 from typing import Any, Final, Literal, cast
 
 from acquit.transport.pump import Pump
+from acquit.transport.turnstile import Turnstile
 from acquit.transport.unread import unread
 
 RECORDS_PER_TURN: Final = 128
@@ -86,9 +91,16 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
     `get_extra_info` knows ``ssl_object`` and ``sslcontext``, and otherwise what the socket's transport knows.
     """
 
-    def __init__(self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None) -> None:
-        """`server_hostname`: the name that the peer's certificate must bear. Belongs to the running loop. Raises
-        ValueError or TypeError for what cannot be such a name."""
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+        handshakes: Turnstile | None = None,
+    ) -> None:
+        """`server_hostname`: the name that the peer's certificate must bear; `handshakes`: where its handshake waits,
+        among others. Belongs to the running loop. Raises ValueError or TypeError for what cannot be such a name."""
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._context = context
@@ -101,6 +113,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._waiting = bytearray()
         """Bytes that came and are not decrypted: records that wait for their turn, and the first part of one."""
         self._turn_due = False
+        self._handshakes = handshakes
         self._held_back = False
         """True if the protocol wants to hear nothing for now."""
         self._raw_paused = False
@@ -194,6 +207,8 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close the socket without a word. Nothing more is heard but the end."""
+        if self._handshakes is not None and self._handshakes.leave(self._turn):
+            self._turn_due = False
         if self._stage != "over":
             self._stage = "closing"
             self._turn_later()
@@ -245,14 +260,12 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read."""
         self._waiting += _buffers.read[:nbytes]
-        if not self._turn_due:
-            self._turn()
+        self._turn_in_time()
 
     def eof_received(self) -> bool:
         """Hear that no more comes: behind all that came. True: we close the socket."""
         self._ended = True
-        if not self._turn_due:
-            self._turn()
+        self._turn_in_time()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -267,8 +280,7 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
         self._failure = self._failure or exc
         if self._timer is not None:
             self._timer.cancel()
-        if not self._turn_due:
-            self._turn()
+        self._turn_in_time()
 
     def pause_writing(self) -> None:
         """The socket's buffer is full."""
@@ -286,6 +298,17 @@ class TlsStream(asyncio.Transport, asyncio.BufferedProtocol):
             self._protocol.resume_writing()
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _turn_in_time(self) -> None:
+        """Take a turn, if none is due: now, or for a step of the handshake behind those of others."""
+        if self._turn_due:
+            return
+        if self._handshakes is not None and self._stage == "agreeing" and whole_records(self._waiting, 1):
+            self._turn_due = True
+            self._handshakes.enter(self._turn)
+            self._look_at_reading()
+        else:
+            self._turn()
 
     def _turn_later(self) -> None:
         if not self._turn_due:

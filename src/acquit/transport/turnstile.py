@@ -36,6 +36,14 @@ class Turnstile:
         else:
             self._waiting.append(call)
 
+    def leave(self, call: Callable[[], None]) -> bool:
+        """Make that call no more. False if it does not wait."""
+        try:
+            self._waiting.remove(call)
+        except ValueError:
+            return False
+        return True
+
     def _next_round(self) -> None:
         self._left = self._per_round
         self._due = bool(self._waiting)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from acquit.transport import tls as module
 from acquit.transport.tls import READ_BYTES, RECORDS_PER_TURN, WRITE_BYTES, TlsStream, whole_records
+from acquit.transport.turnstile import Turnstile
 
 CERTIFICATE = Path(__file__).resolve().parents[2] / "support" / "localhost.pem"
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
@@ -114,9 +115,14 @@ class Plain(asyncio.Protocol):
 class Rig:
     """Our side as a server, and a client in memory."""
 
-    def __init__(self, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, server: ssl.SSLContext = SERVING) -> None:
+    def __init__(
+        self,
+        version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+        server: ssl.SSLContext = SERVING,
+        handshakes: Turnstile | None = None,
+    ) -> None:
         self.socket = Socket()
-        self.stream = TlsStream(server, server_side=True)
+        self.stream = TlsStream(server, server_side=True, handshakes=handshakes)
         self.plain = Plain()
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = trusting(version).wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
@@ -173,6 +179,12 @@ class Rig:
         except ssl.SSLWantReadError:
             pass
         return self.outgoing.read()
+
+    def hello(self) -> None:
+        """Let the stream read what a client begins with."""
+        with pytest.raises(ssl.SSLWantReadError):
+            self.client.do_handshake()
+        self.carry()
 
 
 async def settled() -> None:
@@ -800,5 +812,44 @@ def test_a_slow_reader_of_the_last_bytes_is_not_cut_off(monkeypatch: pytest.Monk
         assert not rig.socket.aborted
         while not rig.socket.aborted:
             await asyncio.sleep(0.001)
+
+    run(main)
+
+
+def test_of_a_crowd_that_shakes_hands_one_does_in_each_round() -> None:
+    async def main() -> None:
+        handshakes = Turnstile(asyncio.get_running_loop(), 1)
+        crowd = [Rig(handshakes=handshakes) for _ in range(4)]
+        for rig in crowd:
+            rig.hello()
+        for answered in (1, 2, 3, 4):
+            assert [bool(rig.socket.sent) for rig in crowd] == [number < answered for number in range(4)]
+            assert [rig.socket.paused for rig in crowd] == [number >= answered for number in range(4)]
+            await asyncio.sleep(0)
+        for rig in crowd:
+            await rig.agree()
+
+    run(main)
+
+
+@pytest.mark.parametrize("ends", [TlsStream.abort, TlsStream.eof_received])
+def test_who_leaves_the_crowd_keeps_nobody_waiting(ends: Callable[[TlsStream], object]) -> None:
+    async def main() -> None:
+        handshakes = Turnstile(asyncio.get_running_loop(), 1)
+        first, second, third = (Rig(handshakes=handshakes) for _ in range(3))
+        for rig in (first, second, third):
+            rig.hello()
+        ends(second.stream)
+        if ends is TlsStream.abort:
+            assert second.socket.aborted
+            second.stream.connection_lost(None)
+            await asyncio.sleep(0)
+            assert third.socket.sent
+        await settled()
+        await settled()
+        with pytest.raises(ConnectionResetError):
+            await second.stream.agree()
+        for rig in (first, third):
+            await rig.agree()
 
     run(main)

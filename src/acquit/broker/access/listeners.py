@@ -39,6 +39,7 @@ from acquit.transport.pump import Pump, endpoint_name
 from acquit.transport.reasons import reason
 from acquit.transport.sockets import Acceptor, HeaderReader, bind
 from acquit.transport.tls import TlsStream
+from acquit.transport.turnstile import Turnstile
 
 logger = logging.getLogger("acquit.broker")
 
@@ -323,6 +324,7 @@ class Listeners:
         self.notices = notices
         self.loop = asyncio.get_running_loop()
         self._enter = enter
+        self.handshakes = Turnstile(self.loop, 1)
         self.arriving: set[NewSocket] = set()
         self._listeners: list[tuple[Listen, Acceptor]] = []
         self._out_of_descriptors = False
@@ -496,7 +498,7 @@ class NewSocket(HeaderReader):
     def _begin_tls(self) -> None:
         context = self._owner.keys.tls
         assert context is not None
-        tls = TlsStream(context, server_side=True)
+        tls = TlsStream(context, server_side=True, handshakes=self._owner.handshakes)
         tls.take(self.transport)
         self._task = self._owner.loop.create_task(self._go_on(tls))
 
