@@ -12,6 +12,8 @@ from acquit.broker.options import BrokerOptions
 from acquit.doctor.findings import Diagnosis, ok, warning
 
 _OTHERS: Final = 0o077
+_ALL: Final = 0o007
+"""A group often is the service's own, for its keys above all."""
 
 
 def examine(config: Path | None, options: BrokerOptions, keys: Keys) -> Iterator[Diagnosis]:
@@ -26,6 +28,9 @@ def examine(config: Path | None, options: BrokerOptions, keys: Keys) -> Iterator
                 f"{config} has passwords, and others may read it",
                 f"chmod 600 {config}, or acquit user",
             )
+    for what, file in (("tls.key_file", options.tls.key_file), ("the users file", keys.users_file)):
+        if file and Path(file).stat().st_mode & _ALL:
+            yield warning("settings", f"{what}, {file}: everybody on this machine may read it", f"chmod o= {file}")
     for risky, found, advice in RISKS:
         if risky(options, keys):
             yield warning("settings", found, advice)

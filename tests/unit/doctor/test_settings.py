@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from acquit.broker.access.listeners import make_keys
+from acquit.broker.access.users_file import editing
 from acquit.broker.admin.reload import load
 from acquit.broker.configuration import load_options
-from acquit.broker.options import BrokerOptions
+from acquit.broker.options import BrokerOptions, Tls, User
 from acquit.doctor import settings
 from acquit.doctor.findings import Diagnosis, Severity
 
@@ -72,3 +74,20 @@ def test_passwords_that_others_may_read(tmp_path: Path) -> None:
         _, keys = load(None, BrokerOptions(), tmp_path)
         found = list(settings.examine(config, options, keys))
         assert any("others may read it" in one.found for one in found) == risky
+
+
+def test_keys_that_everybody_may_read(tmp_path: Path) -> None:
+    key, users = tmp_path / "key.pem", tmp_path / "users.toml"
+    certificate = Path(__file__).parents[2] / "support" / "localhost.pem"
+    key.write_bytes(certificate.read_bytes())
+    with editing(users) as content:
+        content.users["ada"] = User()
+    options = BrokerOptions(tls=Tls(certificate_file=str(certificate), key_file=str(key)))
+    keys = make_keys(options, tmp_path)
+    for mode, risky in ((0o644, True), (0o640, False)):
+        for file in (key, users):
+            file.chmod(mode)
+        found = [one.found for one in settings.examine(None, options, keys) if "may read it" in one.found]
+        files = (f"tls.key_file, {key}", f"the users file, {users}")
+        expected = [f"{file}: everybody on this machine may read it" for file in files]
+        assert found == (expected if risky else [])
