@@ -11,6 +11,9 @@ worker thread, never on the event loop; for SCRAM-SHA-256 itself the client does
 quick. An unknown user costs the same time as a wrong password and gets the same answer, with SCRAM after the same
 rounds and with a salt that stays the same however often it is asked for, so that nobody can find out which users there
 are.
+
+What is compared is prepared by SASLprep (RFC 4013) before, which costs some microseconds for each character that comes
+of it, and of one there may come eighteen. So it is counted first how many there will be.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +49,11 @@ clear: nobody has to guess that from its verifier."""
 ITERATIONS_MAX: Final = 1_000_000
 """A verifier above this is refused: one login would keep a worker busy for seconds."""
 
+NAME_CHARS_MAX: Final = 512
+"""Characters of a user's name that is prepared: names are, on the event loop, before it is known who there is."""
+PASSWORD_CHARS_MAX: Final = 4_096
+"""Characters of a prepared password, as many as bytes of a SASL frame."""
+
 
 @cache
 def _mechanism() -> Any:
@@ -67,10 +76,12 @@ class Verifier:
     def of(cls, password: str, *, iterations: int = ITERATIONS, salt: bytes | None = None) -> Self:
         """The verifier of a password, with a random salt unless one is given. Slow on purpose.
 
-        Raises ConfigurationError for a password that SASLprep (RFC 4013) does not allow.
+        Raises ConfigurationError for a password that SASLprep (RFC 4013) does not allow, or that is too long.
         """
         from scramp import ScramException
 
+        if _grows_beyond(PASSWORD_CHARS_MAX, password):
+            raise ConfigurationError(f"this password cannot be used: it has more than {PASSWORD_CHARS_MAX} characters")
         try:
             salt, stored_key, server_key, iterations = _mechanism().make_auth_info(password, iterations, salt)
         except ScramException as exc:
@@ -139,7 +150,10 @@ class ScramLogin:
         from scramp import ScramException
 
         try:
-            self._server.set_client_first(message.decode())
+            text = message.decode()
+            if _grows_beyond(NAME_CHARS_MAX, text):  # the name is most of it
+                return None
+            self._server.set_client_first(text)
             return str(self._server.get_server_first()).encode()
         except (ScramException, UnicodeDecodeError):
             return None
@@ -174,6 +188,8 @@ class Users:
         for name, password in passwords.items():
             if not name or "\0" in name:
                 raise ConfigurationError(f"users.{name!r}: a user name has at least one character, and no NUL")
+            if _grows_beyond(NAME_CHARS_MAX, name):
+                raise ConfigurationError(f"users.{name[:40]!r}...: a user name has at most {NAME_CHARS_MAX} characters")
             if (usual := prepared(name)) != name:
                 expected = f"expected {usual!r}" if usual else "it has characters that are not allowed"
                 raise ConfigurationError(f"users.{name!r}: no user name by SASLprep (RFC 4013): {expected}")
@@ -240,20 +256,29 @@ def plain_name(response: bytes) -> str:
 
 
 def prepared(name: str) -> str:
-    """A user name as SASLprep (RFC 4013) compares it; empty for one that it does not allow."""
+    """A user name as SASLprep (RFC 4013) compares it; empty for one that it does not allow, or that is too long."""
     from scramp import ScramException
     from scramp.utils import saslprep  # type: ignore[import-untyped,unused-ignore]
 
+    if _grows_beyond(NAME_CHARS_MAX, name):
+        return ""
     try:
         return str(saslprep(name))
     except ScramException:
         return ""
 
 
+def _grows_beyond(limit: int, text: str) -> bool:
+    """True if a text has more than so many characters, or would have, prepared."""
+    return len(text) > limit or len(unicodedata.normalize("NFKC", text)) > limit
+
+
 __all__ = [
     "ITERATIONS",
     "ITERATIONS_MAX",
     "ITERATIONS_MIN",
+    "NAME_CHARS_MAX",
+    "PASSWORD_CHARS_MAX",
     "ScramLogin",
     "Users",
     "Verifier",

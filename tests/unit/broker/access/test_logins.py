@@ -110,6 +110,7 @@ HOSTILE_FIRST = [
     b"n,,n=" + "\u0007".encode() + b",r=abc",
     b"n" * 400,
     b"n,,n=ada,r=" + b"x" * (FIRST_BYTES_MAX - 10),
+    f"n,,n={chr(0xFDFA) * 30},r=x".encode(),  # which becomes longer than that
 ]
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.broker.access.users import ITERATIONS, Users, Verifier
+from acquit.broker.access.users import (
+    ITERATIONS,
+    NAME_CHARS_MAX,
+    PASSWORD_CHARS_MAX,
+    Users,
+    Verifier,
+    plain_name,
+)
 from acquit.errors import ConfigurationError
 
 
@@ -109,3 +116,30 @@ def test_a_damaged_verifier_names_the_user_and_what_was_expected_but_not_the_tex
 def test_a_user_needs_a_name() -> None:
     with pytest.raises(ConfigurationError, match="user name"):
         Users({"": "x"})
+
+
+EIGHTEEN = "\ufdfa"
+"""A character of which SASLprep makes eighteen."""
+
+
+@pytest.mark.parametrize(
+    ("name", "prepared"),
+    [
+        ("x" * NAME_CHARS_MAX, True),
+        ("x" * (NAME_CHARS_MAX + 1), False),
+        (EIGHTEEN * (NAME_CHARS_MAX // 18), True),
+        (EIGHTEEN * (NAME_CHARS_MAX // 18 + 1), False),
+    ],
+)
+def test_a_name_that_is_too_long_is_nobodys_and_is_not_prepared(name: str, prepared: bool) -> None:
+    """It is on the event loop that names are prepared, whoever asks for them."""
+    assert bool(plain_name(f"\0{name}\0x".encode())) is prepared
+    with pytest.raises(ConfigurationError, match="no user name by SASLprep" if prepared else "at most 512 characters"):
+        Users({name.replace("x", "\N{FULLWIDTH LATIN SMALL LETTER X}"): ""})
+
+
+@pytest.mark.parametrize("password", ["x" * (PASSWORD_CHARS_MAX + 1), EIGHTEEN * (PASSWORD_CHARS_MAX // 18 + 1)])
+def test_a_password_that_is_too_long_is_none(password: str, users: Users) -> None:
+    with pytest.raises(ConfigurationError, match="more than 4096 characters"):
+        Verifier.of(password)
+    assert users.verify_plain(f"\0ada\0{password}".encode()) is None
