@@ -91,9 +91,16 @@ def test_nothing_is_handed_out_or_sent_on_another_loop(mode: str) -> None:
                     await asyncio.sleep(SOON)
 
                 async def elsewhere() -> None:
-                    for ask in (receiver.receive, receiver.__anext__, lambda: sender.send("two", wait=False)):
+                    for ask in (
+                        receiver.receive,
+                        receiver.__anext__,
+                        lambda: receiver.listen(print),
+                        lambda: sender.send("two", wait=False),
+                    ):
                         with pytest.raises(errors.LocalProtocolError, match="another event loop"):
                             await ask()
+                    with pytest.raises(errors.LocalProtocolError, match="another event loop"):
+                        receiver.start_listener(print)
 
                 await asyncio.to_thread(asyncio.run, elsewhere())
                 assert body(await receiver.receive(LONG)) == "one"

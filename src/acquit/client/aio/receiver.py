@@ -105,6 +105,7 @@ class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
         handler under way.
         """
         check_callable("handler", handler, "message")
+        self._waiters.check_loop()
         if self._core.closed_by_us:
             return
         core = self._core
@@ -284,6 +285,7 @@ class Listener:
         check_callable("handler", handler, "message")
         if on_error is not None:
             check_callable("on_error", on_error, "message", "error")
+        receiver._waiters.check_loop()
         self._receiver = receiver
         self._handler = handler
         self._on_error = on_error
