@@ -24,7 +24,7 @@ import acquit
 import acquit.spark.audit.reconcile as module
 from acquit.broker.options import BrokerOptions
 from acquit.errors import ConfigurationError
-from acquit.spark.audit import AuditOptions, audit
+from acquit.spark.audit import AuditOptions, audit, others
 from acquit.spark.audit.log import BrokerState
 from acquit.spark.audit.others import ReceiptState, columns_beforehand, read_receipts
 from acquit.spark.audit.reconcile import ReconcileOptions, reconcile
@@ -349,7 +349,9 @@ def test_many_ranges_of_several_brokers(spark: SparkSession, tmp_path: Path, mon
         reconcile(replace(given, broker="c"), spark=spark)
 
 
-def test_a_table_is_read_whatever_its_files_are(spark: SparkSession, seen: Seen, tmp_path: Path) -> None:
+def test_a_table_is_read_whatever_its_files_are(
+    spark: SparkSession, seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accepted = list(seen.accepted.values())
     (broker,) = AuditResults(seen.audit).brokers.values()
     # A folder for each broker, a merged file that is in none, and folders again.
@@ -367,17 +369,24 @@ def test_a_table_is_read_whatever_its_files_are(spark: SparkSession, seen: Seen,
     for number, (sequence, other) in enumerate(
         [
             (pa.array(accepted[:20], pa.int32()), pa.array([0] * 20, pa.timestamp("ns"))),
-            (pa.array(accepted[20:40], pa.int64()), pa.array(["text"] * 20)),
-            (pa.array([*map(str, accepted[40:]), "none"]), pa.array([None] * 11, pa.int32())),
+            (pa.array(accepted[20:30], pa.int64()), pa.array(["text"] * 10)),
+            (pa.array([*accepted[30:40], None], pa.float64()), pa.array(["text"] * 11)),
+            (pa.array([*map(str, accepted[40:]), "none", "1.5"]), pa.array([None] * 12, pa.int32())),
         ]
     ):
         pq.write_table(pa.table({"sequence": sequence, "other": other}), plain / f"{number}.parquet")
     pq.write_table(pa.table({"other": [1]}), plain / "without.parquet")
     found = reconcile(seen.options(table=plain), spark=spark)
-    assert (kinds(found.counts), found.other_rows) == ({"without-identity": 2}, 52)
+    assert (kinds(found.counts), found.other_rows) == ({"without-identity": 4}, 54)
     receipts = tmp_path / "[r].parquet"
     pq.write_table(
         pa.table({"message_id": [f"m-{n}" for n in range(COUNT)], "at": pa.array([0] * 60).cast("timestamp[ns]")}),
         receipts,
     )
     assert reconcile(seen.options(receipts=receipts), spark=spark).equal
+    # Of so many files that nobody looks beforehand.
+    monkeypatch.setattr(others, "_FOOTERS_MAX", 0)
+    (tmp_path / "other").mkdir()
+    pq.write_table(pa.table({"broker": ["b"], "its": [1]}), tmp_path / "other" / "0.parquet")
+    with pytest.raises(ConfigurationError, match="has no column sequence or message_id; it has broker, its"):
+        reconcile(seen.options(table=tmp_path / "other"), spark=spark)

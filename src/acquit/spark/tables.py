@@ -288,6 +288,8 @@ def _plain_files(table: Path) -> Iterator[TableFile]:
 
 def _folder_values(path: Path, table: Path) -> tuple[tuple[str, object], ...]:
     """Return the values that the folders of a file within its table say, as text: ``day=2026-01-31``."""
+    if not path.is_relative_to(table):  # a stream's list has the name that its writer gave the table
+        path, table = path.resolve(), table.resolve()
     if not path.is_relative_to(table):
         return ()
     said = (part.partition("=") for part in path.relative_to(table).parts[:-1])

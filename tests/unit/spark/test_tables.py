@@ -104,18 +104,21 @@ def test_a_list_of_a_stream_that_makes_no_sense_is_one_line(tmp_path: Path, text
 
 @pytest.mark.parametrize("kind", list(TableKind))
 def test_what_partitions_say_is_known_of_each_file(tmp_path: Path, kind: TableKind) -> None:
+    table = tmp_path / "table"
     values = ["a b/ü", None]
     if kind is TableKind.DELTA:
-        write_deltalake(tmp_path, pa.table({"n": [1, 2], "p": values}), partition_by=["p"])
+        write_deltalake(table, pa.table({"n": [1, 2], "p": values}), partition_by=["p"])
     else:
-        paths = [tmp_path / "p=a b%2Fü" / "x.parquet", tmp_path / "p=__HIVE_DEFAULT_PARTITION__" / "x.parquet"]
+        paths = [table / "p=a b%2Fü" / "x.parquet", table / "p=__HIVE_DEFAULT_PARTITION__" / "x.parquet"]
         for path in paths:
-            path.parent.mkdir()
+            path.parent.mkdir(parents=True)
             pq.write_table(pa.table({"n": [1]}), path)
         if kind is TableKind.STREAM:
-            (tmp_path / "_spark_metadata").mkdir()
+            (table / "_spark_metadata").mkdir()
             lines = [json.dumps({"path": path.as_uri(), "size": 1, "action": "add"}) for path in paths]
-            (tmp_path / "_spark_metadata" / "0").write_text("\n".join(["v1", *lines]))
-    found = table_files(tmp_path)
-    assert found.kind is kind
-    assert sorted(str(dict(file.partition)["p"]) for file in found.files) == ["None", "a b/ü"]
+            (table / "_spark_metadata" / "0").write_text("\n".join(["v1", *lines]))
+    (tmp_path / "link").symlink_to(table)
+    for place in (table, tmp_path / "link"):
+        found = table_files(place)
+        assert found.kind is kind
+        assert sorted(str(dict(file.partition)["p"]) for file in found.files) == ["None", "a b/ü"]

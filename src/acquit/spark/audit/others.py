@@ -137,22 +137,30 @@ def _opened(place: Path) -> Iterator[TextIO]:
         yield lines
 
 
-def read_table(spark: SparkSession, table: Path, wanted: Sequence[str], exact: Sequence[str] = ()) -> DataFrame:
-    """The rows that readers of the table see, with those of the columns `wanted` that it has; all columns, and no row,
-    where it has none of them. Raises as `readable_files` and `columns_of`, and as `refuse_alike` for the columns
-    `exact`.
+def read_table(
+    spark: SparkSession, table: Path, known_by: Sequence[str], also: Sequence[str], exact: Sequence[str] = ()
+) -> DataFrame:
+    """The rows that readers of the table see, with those of the columns `known_by` and `also` that it has; all columns,
+    and no row, where it has none of the former. Raises as `readable_files` and `columns_of`, and as `refuse_alike` for
+    the columns `exact`.
 
     Files that have them in other types are read apart, and what is not the same in all becomes text; the value of a
     partition, which is in the log or in the name of a folder, is text."""
     found = readable_files(table)
     if not found.files:
         return _empty(spark, table, found.kind)
-    return _read_files(spark, found.files, table, wanted, exact)
+    return _read_files(spark, found.files, table, known_by, also, exact)
 
 
 def _read_files(
-    spark: SparkSession, files: Iterable[TableFile], table: Path, wanted: Sequence[str], exact: Sequence[str]
+    spark: SparkSession,
+    files: Iterable[TableFile],
+    table: Path,
+    known_by: Sequence[str],
+    also: Sequence[str],
+    exact: Sequence[str],
 ) -> DataFrame:
+    wanted = list(dict.fromkeys((*known_by, *also)))
     names: dict[str, None] = {}
     alike: dict[tuple[Columns, tuple[tuple[str, str | None], ...]], list[str]] = {}
     for file in files:
@@ -164,7 +172,7 @@ def _read_files(
         columns = tuple((name, schema.field(name).type) for name in inside)
         alike.setdefault((columns, values), []).append(str(file.path))
     refuse_alike(names, exact, table)
-    if names.keys().isdisjoint(wanted):
+    if names.keys().isdisjoint(known_by):
         return spark.createDataFrame([], _texts(names))
     types = {name: {dict(columns).get(name, pa.string()) for columns, _ in alike} for name in wanted if name in names}
     parts = []
@@ -197,16 +205,23 @@ def _empty(spark: SparkSession, table: Path, kind: TableKind) -> DataFrame:
     return spark.createDataFrame([], _texts(KNOWN_BY))
 
 
-def read_receipts(spark: SparkSession, place: Path, outcome: str, wanted: Sequence[str] = KNOWN_BY) -> DataFrame:
+def read_receipts(
+    spark: SparkSession,
+    place: Path,
+    outcome: str,
+    known_by: Sequence[str] = KNOWN_BY,
+    also: Sequence[str] = (),
+) -> DataFrame:
     """The rows of receipts, with a column `STATE_COLUMN` that says how the send ended (`ReceiptState`), by the column
-    `outcome`; where there is none, all were accepted. Of a table there are the columns `wanted`, as `read_table` has
-    them. Raises as `check_receipts` and `read_table`, and as `refuse_alike` for the outcome."""
+    `outcome`; where there is none, all were accepted. Of a table there are the columns that `read_table` has. Raises as
+    `check_receipts` and `read_table`, and as `refuse_alike` for the outcome."""
     form = check_receipts(place)
-    wanted = list(dict.fromkeys((*wanted, outcome)))
+    also = (*also, outcome)
     if not form:
-        rows = read_table(spark, place, wanted, [outcome])
+        rows = read_table(spark, place, known_by, also, [outcome])
     elif form == "parquet":
-        rows = _read_files(spark, [TableFile(place, place.stat().st_size)], place, wanted, [outcome])
+        files = [TableFile(place, place.stat().st_size)]
+        rows = _read_files(spark, files, place, known_by, also, [outcome])
     else:
         rows = _TEXTS[form](spark.read, literal_path(str(place)))
         refuse_alike(rows.columns, [outcome], place)

@@ -29,6 +29,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # as everybody who reads Spark programs knows it
+from pyspark.sql.types import StringType
 
 from acquit.errors import ConfigurationError
 from acquit.spark.audit.failures import cause_of
@@ -305,11 +306,10 @@ class _TableComparison:
     def _other(self) -> DataFrame:
         options = self._options
         known_by = KNOWN_BY if options.column is None else (options.column,)
-        wanted = (*known_by, "broker")
         if options.table is not None:
-            return read_table(self._spark, options.table, wanted)
+            return read_table(self._spark, options.table, known_by, ["broker"])
         assert options.receipts is not None
-        return read_receipts(self._spark, options.receipts, options.outcome or _OUTCOME, wanted)
+        return read_receipts(self._spark, options.receipts, options.outcome or _OUTCOME, known_by, ["broker"])
 
     def _placed(self, other: DataFrame, by: str, *, per_broker: bool) -> DataFrame:
         """The other side as rows of scope, key and state."""
@@ -318,10 +318,16 @@ class _TableComparison:
         scope: Column = F.lit("")
         if per_broker:
             scope = F.coalesce(F.col("broker"), F.lit("")) if "broker" in other.columns else F.lit(self._brokers[0])
+        column = options.column or by
+        key = named(column)
+        if by == SEQUENCE and other.schema[column].dataType == StringType():
+            # The text of a float has a point or an exponent, and pandas makes floats of numbers where one is missing.
+            number = key.try_cast("decimal(38, 9)")
+            key = F.when(number % 1 == 0, number)
         rows = other.select(
             scope.alias("scope"),
             # What is none has no identity, whatever the session makes of a cast that fails.
-            named(options.column or by).try_cast(kind).alias("key"),
+            key.try_cast(kind).alias("key"),
             (F.col(STATE_COLUMN) if options.receipts is not None else F.lit(ReceiptState.ACCEPTED.value)).alias(
                 "state"
             ),
