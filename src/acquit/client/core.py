@@ -17,8 +17,9 @@ one flow.
     settle ────▶    │               ▲
     enqueue ───▶    └─ wake() once ─┘        handle ◀── events ◀── engine
 
-`wake` is called once until `process` runs, whatever gathers meanwhile. `process` takes the flag back *before* it looks
-at the commands: who appends after that look wakes again.
+`wake` is called once until `process` runs, whatever gathers meanwhile. `process` counts its turn *before* it looks at
+the commands: who appends after that look wakes again. Who wakes notes *afterwards* in which turn that was: until then
+another thread, or a handler of a signal in the midst of this one, wakes as well.
 
 The core knows no clock, no socket and no loop, so that a simulation can drive it with virtual time.
 
@@ -108,7 +109,7 @@ class ClientCore(CoreBase):
 
     def process(self, now: float) -> None:
         """Do what user code has asked for since the last time."""
-        self._is_awake = False
+        self._turns += 1
         self._now = now
         commands = self._commands
         for _ in range(len(commands)):  # what comes meanwhile, from other threads, wakes us again

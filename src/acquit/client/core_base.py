@@ -99,10 +99,10 @@ class CoreBase:
         self.gathering: dict[Gathering, float] = {}
         """Sessions whose acknowledgements wait for more of their kind, and until when."""
         self._wake = wake
-        self._is_awake = False
-        self._waking: list[None] = []
-        """Calls that have set the flag and may not have woken anybody: one may be interrupted in between, by a handler
-        of a signal which waits for what it leaves here, or which raises."""
+        self._turns = 0
+        """Number of times that the loop side has begun to look at the commands."""
+        self._asked_at: int | None = None
+        """Number of `_turns` when it was last asked to: it will look once more where that is the number now."""
         self._commands: deque[Command] = deque()
         self._unanswered: deque[tuple[float, SettlementReceipt]] = deque()
         self._unanswered_max = _UNANSWERED_MIN
@@ -123,11 +123,11 @@ class CoreBase:
     def post(self, command: Command) -> None:
         """Leave a command for the loop side."""
         self._commands.append(command)
-        if not self._is_awake or self._waking:
-            self._waking.append(None)
-            self._is_awake = True
+        turns = self._turns
+        if self._asked_at != turns:
+            # Noted afterwards: a handler of a signal may come between the two, and wait for what it posts.
             self._wake()
-            self._waking.pop()
+            self._asked_at = turns
 
     def check(self) -> None:
         """Raise why the connection cannot be used any more, if that is so."""

@@ -533,8 +533,7 @@ class ResumingSender(SenderCore):
 
     def _enter(self, promise: SendPromise) -> None:
         self.queue.append(promise)
-        if not self._is_awake or self._waking:
-            self._wake()
+        self._ask_to_pump()
 
     def withdraw(self, promise: SendPromise, timeout_s: float | None = None) -> None:
         """Do nothing: what is stored will be sent, whoever has stopped waiting."""
@@ -631,7 +630,7 @@ class ResumingSender(SenderCore):
 
     def pump(self) -> None:
         """Transfer what the peer gives credit for, while both maps are complete (2.7.3)."""
-        self._is_awake = False  # before the queue is looked at: what comes after this wakes us again
+        self._pumps += 1  # before the queue is looked at: what comes after this wakes us again
         if self.failure is not None:
             self.on_ended(self.failure, [])
             return

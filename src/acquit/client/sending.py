@@ -60,15 +60,15 @@ class SenderCore:
     """A sender. Methods under "user side" may be called from any thread, the others only on the loop side."""
 
     __slots__ = (
+        "_asked_at",
         "_failed",
         "_first_lost",
         "_ids",
-        "_is_awake",
+        "_pumps",
         "_queued_bytes",
         "_sent_bytes",
         "_tags",
         "_tracer",
-        "_waking",
         "attached",
         "closing",
         "detached",
@@ -96,8 +96,9 @@ class SenderCore:
         self.message_bytes_max = 0
         self.notify: Callable[[], None] = _nobody
         """Called on the loop side when the buffer has room again, or never will."""
-        self._is_awake = False
-        self._waking: list[None] = []
+        self._pumps = 0
+        self._asked_at: int | None = None
+        """Number of `pump`s when another was last asked for, as in `CoreBase.post`."""
         self._tags = delivery_tags()
         self._tracer = session.core.options.tracer
         self._queued_bytes = 0
@@ -122,15 +123,13 @@ class SenderCore:
         size = len(promise.payload)
         self._queued_bytes += size  # with no call between, where a handler of a signal might send as well
         self.queue.append(promise)
-        if not self._is_awake or self._waking:
-            self._wake()
+        self._ask_to_pump()
 
-    def _wake(self) -> None:
-        """Ask for a call of `pump`. As `CoreBase.post` this may be interrupted."""
-        self._waking.append(None)
-        self._is_awake = True
-        self.session.core.post((self.pump,))
-        self._waking.pop()
+    def _ask_to_pump(self) -> None:
+        pumps = self._pumps
+        if self._asked_at != pumps:
+            self.session.core.post((self.pump,))
+            self._asked_at = pumps
 
     def limit(self, promise: SendPromise, left_s: float, timeout_s: float) -> None:
         """Arrange that a send that was put into the buffer ends in `left_s` seconds, which is what is left of its
@@ -319,7 +318,7 @@ class SenderCore:
 
     def pump(self) -> None:
         """Transfer what the peer gives credit for."""
-        self._is_awake = False  # before looking at the queue: who enqueues after this look wakes us again
+        self._pumps += 1  # before looking at the queue: who enqueues after this look wakes us again
         if self.failure is not None:
             self.on_ended(self.failure, [])
             return

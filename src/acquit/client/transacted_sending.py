@@ -31,7 +31,7 @@ class TransactedSender(SenderCore):
     def pump(self) -> None:
         """Transfer what the peer gives credit for, once there is a transaction for it; refuse what is of one that
         failed."""
-        self._is_awake = False
+        self._pumps += 1
         if self.failure is not None:
             if self.queue:  # else there is nothing to tell: it would advance the transactions, who pump us, for ever
                 self.on_ended(self.failure, [])
