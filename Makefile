@@ -1,12 +1,13 @@
 # Every target works as the first command in a fresh clone: it makes .venv itself (see tools/environment.sh).
 # SEED=n repeats a seeded run; ARGS="..." goes to pytest: make test ARGS="tests/unit/store -x". JOBS=n: how many processes
-# `make check`, `make test`, `make interop` and `make soak` run in (2); 0 is one, as for a debugger.
+# `make check`, `make test`, `make interop` and `make soak` run in (3, as those of two cores wait a third of their time); 0 is
+# one, as for a debugger.
 
 SHELL := /bin/sh
 BIN := .venv/bin
 SEED ?=
 ARGS ?=
-JOBS ?= 2
+JOBS ?= 3
 export ACQUIT_TEST_SEED := $(SEED)
 # Tests start hundreds of processes: where bytecode is not kept, as in many containers, each compiles acquit anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -111,7 +112,7 @@ audit-dependencies: ## ask the index what is known against that; says so where i
 INTEROP := ACQUIT_INTEROP_NODE_MODULES=$(CURDIR)/build/interop/node_modules $(BIN)/python -m pytest -m interop
 FOREIGN := tests/interop/test_foreign_*.py tests/interop/test_rabbitmq.py
 
-# The brokers are in one of the processes, the clients in the other.
+# The other brokers are in one of the processes, the clients in the others.
 interop: interop-peers ## against clients and brokers we did not write; in CI a missing one is a failure
 	$(INTEROP) -n $(JOBS) --dist loadscope tests/interop $(ARGS)
 
