@@ -398,6 +398,29 @@ def test_a_message_for_many_queues_costs_more_of_a_turn(queues: int, beyond: int
     assert cost_of_next(client, "anonymous") == SINGLE_COST + FAN_COST * beyond
 
 
+def test_a_message_costs_by_the_queues_that_the_one_before_went_to() -> None:
+    world = World()
+    client = world.client()
+    for number in range(FAN_FREE + 5):
+        client.subscriber("t.x" if number < FAN_FREE else "t.*", f"subscriber-{number}")
+    wide = SINGLE_COST + FAN_COST * 5
+    together, anonymous = client.publisher("t.x", "together"), client.sender(None, "anonymous")
+    for _ in range(2):
+        with world.in_one_read():
+            client.post(together, *[durable("x")] * TOGETHER_MIN)
+        world.settle()
+    assert cost_of_next(client, "together") == PREDICTED_COST + FAN_COST * 5
+    to_topic = Message("x", to="t.x", annotations={JMS_DESTINATION: Byte(1)})
+    for other in (Message("x", to="q"), Message("x", to="t.*")):  # the latter is refused
+        client.post_all(anonymous, to_topic)
+        assert cost_of_next(client, "anonymous") == wide
+        client.post_all(anonymous, other)
+        assert cost_of_next(client, "anonymous") == SINGLE_COST
+    control = Controller(client)
+    control.post(anonymous, control.declare(), to_topic)
+    assert cost_of_next(client, "anonymous") == wide
+
+
 def test_what_a_transaction_holds_together_costs_less_of_a_turn() -> None:
     world = World()
     client = world.client()
