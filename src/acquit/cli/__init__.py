@@ -42,7 +42,9 @@ def main() -> NoReturn:
         from acquit.cli.app import run
 
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # before `run` could hear of it: nothing was begun
+    except BaseException as error:  # before `run` could hear of it: nothing was begun
+        if KeyboardInterrupt not in (type(error), type(error.__cause__)):  # of which 3.11 makes others: see `run`
+            raise
         code = _INTERRUPTED
     gc.freeze()  # Python goes through all that there is three times as it exits, for another tenth
     sys.exit(code)

@@ -107,13 +107,17 @@ def test_what_is_left_at_the_end_is_not_looked_through_again() -> None:
     assert shown.splitlines()[-1] == "True"
 
 
-def test_an_interrupt_that_comes_before_anything_was_begun() -> None:
+@pytest.mark.parametrize("where", ["Field().__set_name__(None, '')", "type('Stack', (), {'notes': Field()})"])
+def test_an_interrupt_that_comes_before_anything_was_begun(where: str) -> None:
     program = (
         "import os, signal, sys\n"
+        "class Field:\n"
+        "    def __set_name__(self, owner, name):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "class Interrupting:\n"
         "    def find_spec(self, name, path, target=None):\n"
         "        if name == 'click':\n"
-        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"            {where}\n"
         "sys.meta_path.insert(0, Interrupting())\n"
         "sys.argv = ['acquit', '--version']\n"
         "from acquit.cli import main\n"
