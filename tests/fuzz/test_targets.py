@@ -135,7 +135,7 @@ def test_what_waits_or_ends_its_process_is_not_called_slow(monkeypatch: pytest.M
 # -- what no target reads ---------------------------------------------------------------------------------------------
 
 READS = re.compile(
-    r"\.(iter_)?unpack(_from)?\b|from_bytes\(|json\.loads\(|tomllib\.|fromhex\(|b64decode\(|fromisoformat\("
+    r"\.(iter_)?unpack(_from)?\b|from_bytes\(|json\.loads\(|read_json\(|tomllib\.|fromhex\(|b64decode\(|fromisoformat\("
 )
 """How bytes and texts from outside begin to be values."""
 ELSEWHERE = {

@@ -636,7 +636,9 @@ def test_a_handler_of_a_signal_may_close_the_connection_in_the_midst_of_a_send(m
 
 
 def signalled_at_each_call(work: Callable[[], object], action: Callable[[], object]) -> None:
-    """Do `work` again and again, and have a handler of a signal do `action` meanwhile, each time one call later."""
+    """Do `work` again and again, and have a handler of a signal do `action` meanwhile, each time one call later: as a
+    function begins and behind a call of C, where Python looks for signals. (Before a call of C it does not: a lock that
+    ``with`` is about to release would stay taken for ever, if the handler raised.)"""
     before = signal.signal(signal.SIGUSR1, lambda *_: action())
     try:
         for number in itertools.count():
@@ -644,8 +646,8 @@ def signalled_at_each_call(work: Callable[[], object], action: Callable[[], obje
 
             def trace(frame: FrameType, event: str, argument: object, last: int = number) -> None:
                 nonlocal calls
-                calls += event in ("call", "c_call")
-                if event in ("call", "c_call") and calls == last:
+                calls += event in ("call", "c_return")
+                if event in ("call", "c_return") and calls == last:
                     signal.raise_signal(signal.SIGUSR1)
 
             sys.setprofile(trace)
@@ -708,6 +710,8 @@ def test_an_interrupt_anywhere_in_a_send_leaves_the_connection_able_to_send() ->
                 assert sender.send(b"b", timeout=LONG) == Accepted()
 
         signalled_at_each_call(send, interrupt)
+        with ThreadPoolExecutor() as other:  # which can take the locks that this thread could take twice
+            assert other.submit(sender.send, b"c", timeout=LONG).result(LONG) == Accepted()
 
 
 def test_a_handler_of_a_signal_may_stop_what_its_own_thread_listens_to() -> None:
