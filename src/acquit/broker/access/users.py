@@ -151,7 +151,7 @@ class ScramLogin:
 
         try:
             text = message.decode()
-            if _grows_beyond(NAME_CHARS_MAX, text):  # the name is most of it
+            if any(_grows_beyond(NAME_CHARS_MAX, part.removeprefix("n=")) for part in text.split(",")):
                 return None
             self._server.set_client_first(text)
             return str(self._server.get_server_first()).encode()

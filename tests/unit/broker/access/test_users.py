@@ -8,6 +8,7 @@ from acquit.broker.access.users import (
     ITERATIONS,
     NAME_CHARS_MAX,
     PASSWORD_CHARS_MAX,
+    ScramLogin,
     Users,
     Verifier,
     plain_name,
@@ -136,6 +137,13 @@ def test_a_name_that_is_too_long_is_nobodys_and_is_not_prepared(name: str, prepa
     assert bool(plain_name(f"\0{name}\0x".encode())) is prepared
     with pytest.raises(ConfigurationError, match="no user name by SASLprep" if prepared else "at most 512 characters"):
         Users({name.replace("x", "\N{FULLWIDTH LATIN SMALL LETTER X}"): ""})
+
+
+@pytest.mark.parametrize(("chars", "answered"), [(NAME_CHARS_MAX, True), (NAME_CHARS_MAX + 1, False)])
+def test_a_name_may_be_as_long_by_scram(chars: int, answered: bool, users: Users) -> None:
+    """What else its message has does not count."""
+    first = f"n,,n={'x' * chars},r={'y' * 100}".encode()
+    assert (ScramLogin(users).first(first) is not None) is answered
 
 
 @pytest.mark.parametrize("password", ["x" * (PASSWORD_CHARS_MAX + 1), EIGHTEEN * (PASSWORD_CHARS_MAX // 18 + 1)])
