@@ -19,7 +19,6 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from enum import Enum
@@ -248,10 +247,11 @@ class PosixDisk:
 
     def free_bytes(self, folder: Path) -> int | None:
         try:
-            usage = shutil.disk_usage(folder)
+            found = os.statvfs(folder)
         except OSError:
             return None
-        return usage.free if usage.total else None  # some file systems have no figures
+        free = found.f_bavail if os.geteuid() else found.f_bfree  # root may take what is kept for it
+        return free * found.f_frsize if found.f_blocks else None  # some file systems have no figures
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

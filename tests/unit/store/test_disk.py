@@ -398,5 +398,10 @@ def test_the_room_of_a_disk(tmp_path: Path, disk: PosixDisk, monkeypatch: pytest
     free = disk.free_bytes(tmp_path)
     assert free is not None and free > 0
     assert disk.free_bytes(tmp_path / "none") is None
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, used=0, free=0))
+    found = SimpleNamespace(f_frsize=4096, f_blocks=100, f_bfree=20, f_bavail=15)
+    monkeypatch.setattr(os, "statvfs", lambda path: found)
+    for user, blocks in ((0, 20), (1000, 15)):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        assert disk.free_bytes(tmp_path) == blocks * 4096, "some of it is kept for root"
+    found.f_blocks = 0
     assert disk.free_bytes(tmp_path) is None, "a file system that has no figures is not full"
