@@ -361,7 +361,7 @@ class Server:
         amqp:unauthorized-access, and may log in again; so is who was about to log in. Raises ConfigurationError for
         keys without the certificate that a listener needs; nothing is changed then."""
         out = self._replace_keys(keys)
-        self._put_out(out)
+        self._put_out(*out)
         return len(out)
 
     def _replace_keys(self, keys: Keys) -> list[PeerSocket]:
@@ -370,7 +370,7 @@ class Server:
         self._core.permissions = keys.permissions
         return [client for client in self._clients if not client.still_in(keys, before)]
 
-    def _put_out(self, out: list[PeerSocket]) -> None:
+    def _put_out(self, *out: PeerSocket) -> None:
         changed = Error(AmqpCondition.UNAUTHORIZED_ACCESS, "users or permissions have changed: log in again")
         for client in out:
             if client in self._clients:
@@ -409,7 +409,7 @@ class Server:
             out = self._replace_keys(keys)
             self._turn()
             asking = [client for client in out if client.peer.name == asker]
-            await in_turns(self._put_out, ([client] for client in out if client not in asking), RELOADED_PER_ROUND)
+            await in_turns(self._put_out, (client for client in out if client not in asking), RELOADED_PER_ROUND)
             await in_turns(partial(logger.info, "configuration: %s"), changes, RELOADED_PER_ROUND)
             logger.info("the configuration was read again", extra={"changes": len(changes), "put_out": len(out)})
             return changes, asking
@@ -422,7 +422,7 @@ class Server:
         def tell(result: list[Value] | RequestFailure, out: list[PeerSocket]) -> None:
             later.finish(result)
             if not self._stopping:
-                self._loop.call_soon(self._put_out, out)  # once the answer is written
+                self._loop.call_soon(self._put_out, *out)  # once the answer is written
 
         def finish(done: asyncio.Task[tuple[list[Change], list[PeerSocket]]]) -> None:
             error = None if done.cancelled() else done.exception()

@@ -147,7 +147,10 @@ def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) ->
     users = Users({name: user.password for name, user in security.users.items()}, decoy_key=found.secret)
     tls = make_tls_context(options.tls)
     contents = _read_again(options.tls)
-    authorities = {a2b_base64(text) for text in _CERTIFICATE.findall(contents.get("client_ca_file", b""))}
+    authorities: set[bytes] = set()
+    if tls is not None:  # which has found them sound, and tells of those with the CA flag alone
+        authorities.update(tls.get_ca_certs(binary_form=True))
+        authorities.update(map(a2b_base64, _CERTIFICATE.findall(contents.get("client_ca_file", b""))))
     return Keys(
         security,
         users,
@@ -156,7 +159,7 @@ def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) ->
         options.tls.client_name,
         tls,
         {key: hashlib.sha256(content).digest() for key, content in contents.items()},
-        frozenset(authorities if tls is None else authorities.union(tls.get_ca_certs(binary_form=True))),
+        frozenset(authorities),
     )
 
 
