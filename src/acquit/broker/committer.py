@@ -2,9 +2,10 @@
 
 Theory of operation. The core appends records and never waits. At the end of each turn the server calls `kick`: if no
 batch is in flight, what is pending becomes one and goes to the batch thread, which writes and syncs it. While the disk
-works the next batch fills by itself; that is all there is to group commit, and no timer is needed: an idle broker syncs
-at once, a busy one in large batches. When a batch is durable the thread says so through the loop, `synced` tells
-the core, and the next batch is taken in the same turn::
+works the next batch fills by itself; that is all there is to group commit, and no timer is needed: an idle broker
+syncs at once, a busy one in large batches. Only what nobody waits for, outcomes on mode-first links above all, lingers
+a moment, for a batch that somebody waits for: alone it would hold up the next posting by its sync. When a batch is
+durable the thread says so through the loop, `synced` tells the core, and the next batch is taken in the same turn::
 
     loop           kick ─ take_batch ──────────────── complete ─ synced(position) ─ take_batch ─ ...
     batch thread                    └ write, sync ─▶ ┘└ digest ┘
@@ -36,6 +37,10 @@ from acquit.store.interface import Batch, Chore, Journal, Position
 
 logger = logging.getLogger("acquit.broker.journal")
 
+LINGER_S: Final = 0.005
+"""Seconds for which what nobody waits for may be kept from the disk: as long as a slow one takes for a sync."""
+LINGER_BYTES_MAX: Final = 65_536
+"""Bytes that are kept so. More are worth a batch of their own."""
 RETRY_S: Final = 0.5
 """Seconds until a batch that found no room on the disk is tried again."""
 MUCH_BYTES: Final = 4_096
@@ -55,8 +60,13 @@ class Batches(Protocol):
         ...
 
     @property
-    def awaited_bytes(self) -> int:
-        """Size of that; 0 if nobody waits for it to be synced."""
+    def pending_bytes(self) -> int:
+        """Size of that."""
+        ...
+
+    @property
+    def has_waiters(self) -> bool:
+        """True if somebody waits for it to be synced."""
         ...
 
     def take_batch(self) -> Batch | None:
@@ -91,6 +101,7 @@ class Committer:
         self._stopping = False
         self._in_flight: Batch | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self._chore: Chore | None = None
         self._chores_at_s = 0.0
         """Time, by the loop, when to look for a chore again. What is synced may bring one at once."""
@@ -117,17 +128,11 @@ class Committer:
         """Start the next batch and chore, unless one is under way. Cheap: to be called at the end of every turn."""
         if self._stopping:
             return  # no thread would write it: what is pending stays that
-        if self._in_flight is None and self._failure is None:
-            batch = self._batches.take_batch() if self._batches.pending else None
-            if batch is not None:
-                self._in_flight = batch
-                self._no_room = ""
-                self._written_at = self._loop.time()
-                self._pauses_left = PAUSES_MAX
-                self._write(batch)
-            elif self._idle is not None and not self._idle.done():
-                self._idle.set_result(None)
-        elif self._pauses_left and self._batches.awaited_bytes > MUCH_BYTES:
+        batches = self._batches
+        if self._in_flight is None:
+            if not self._lingers():
+                self._start_batch()
+        elif self._pauses_left and batches.has_waiters and batches.pending_bytes > MUCH_BYTES:
             self._pauses_left -= 1
             self._batch_thread.give_way()
         if self._chore is None and self._failure is None and self._loop.time() >= self._chores_at_s:
@@ -164,12 +169,43 @@ class Committer:
         """End both threads. What is pending is not written: `drain` first. What is recorded while they end, as the last
         chore may have something recorded, stays pending."""
         self._stopping = True
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._linger):
+            if timer is not None:
+                timer.cancel()
         for thread in (self._batch_thread, self._chore_thread):
             await thread.stop()
 
+    def _lingers(self) -> bool:
+        """Return True while what is pending waits for company. One timer is for all of it, and is not set anew for what
+        comes later: that waits for less."""
+        batches = self._batches
+        if not batches.pending or batches.has_waiters or batches.pending_bytes > LINGER_BYTES_MAX:
+            return False
+        if self._idle is not None and not self._idle.done():
+            return False
+        if self._linger is None:
+            self._linger = self._loop.call_later(LINGER_S, self._end_linger)
+        return True
+
+    def _end_linger(self) -> None:
+        self._linger = None
+        if self._in_flight is None:
+            self._start_batch()
+
     # -- the batch -----------------------------------------------------------------------------------------------------
+
+    def _start_batch(self) -> None:
+        if self._failure is not None:
+            return
+        batch = self._batches.take_batch() if self._batches.pending else None
+        if batch is not None:
+            self._in_flight = batch
+            self._no_room = ""
+            self._written_at = self._loop.time()
+            self._pauses_left = PAUSES_MAX
+            self._write(batch)
+        elif self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     def _write(self, batch: Batch) -> None:
         self._retry = None
@@ -195,13 +231,13 @@ class Committer:
             return
         self._took(seconds)
         self._in_flight = None
-        self._chores_at_s = 0.0
         self.syncs.add(self._loop.time() - self._written_at)
         if self._no_room:
             over = "there is room on the disk" if self._no_room == StoreFull.limit else "files can be opened"
             logger.warning("%s again: the %d bytes that waited are written", over, batch.size_bytes)
         self._no_room = ""
         self._synced(self._journal.complete(batch))
+        self._chores_at_s = 0.0
         self.kick()
 
     def _wait_for_room(self, batch: Batch, exc: StoreFull) -> None:

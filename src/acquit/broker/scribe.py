@@ -334,9 +334,14 @@ class Scribe:
         return self.recorder.pending
 
     @property
-    def awaited_bytes(self) -> int:
-        """Bytes for the next batch; 0 if nobody waits for it to be synced."""
-        return self.recorder.pending_bytes if self._waiting else 0
+    def pending_bytes(self) -> int:
+        """Bytes for the next batch."""
+        return self.recorder.pending_bytes
+
+    @property
+    def has_waiters(self) -> bool:
+        """True if somebody waits until the next batch is synced."""
+        return bool(self._waiting)
 
     def take_batch(self) -> Batch | None:
         """All that is recorded, for `broker.committer`; None while a batch is in flight, or without room."""

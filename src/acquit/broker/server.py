@@ -72,10 +72,10 @@ from acquit.transport.turnstile import Turnstile, in_turns
 logger = logging.getLogger("acquit.broker")
 
 TICK_S: Final = 1.0
-SWITCH_INTERVAL_S: Final = 0.0005
+SWITCH_INTERVAL_S: Final = 0.0001
+"""Seconds that the loop may keep the interpreter's lock from the thread that has just written a batch."""
 ENDS_PER_ROUND: Final = 4
-"""Sockets that have ended, of which what was theirs is given back in one round of the loop: with a line of log, and a
-turn of the core, each."""
+"""Ended sockets that one round of the loop gives up: with a line of log, and a turn of the core, each."""
 RELOADED_PER_ROUND: Final = 50
 """Peers whom a reload puts out in one round of the loop, or lines of log that it writes: a few milliseconds' work."""
 
@@ -713,6 +713,7 @@ class Server:
     def _synced(self, position: int) -> None:
         now_us = self._clock.now_us()
         self._core.synced(Position(position), now_us)
+        self._committer.kick()  # what came meanwhile is written while this is handed out
         if position >= self._checkpointer.look_at:
             self._checkpoint(now_us)
         self._turn(now_us)

@@ -54,6 +54,7 @@ class FakeJournal:
 
     def __init__(self) -> None:
         self.appended = 0
+        self.has_waiters = True
         self.taken = 0
         self.batches: list[FakeBatch] = []
         self.chores: list[FakeChore] = []
@@ -66,7 +67,7 @@ class FakeJournal:
         return self.appended > self.taken
 
     @property
-    def awaited_bytes(self) -> int:
+    def pending_bytes(self) -> int:
         return (self.appended - self.taken) * RECORD_BYTES
 
     def take_batch(self) -> FakeBatch:
@@ -156,6 +157,88 @@ def test_the_next_batch_fills_while_one_is_in_flight() -> None:
         assert stage.synced == [1, 6]
         await stage.committer.stop()
 
+    asyncio.run(scenario())
+
+
+def test_what_nobody_waits_for_goes_with_the_next_that_somebody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.journal.has_waiters = False
+        stage.append()
+        stage.append()
+        assert not stage.journal.batches
+        stage.journal.has_waiters = True
+        stage.append()
+        assert [batch.end for batch in stage.journal.batches] == [3]
+        stage.journal.has_waiters = False
+        stage.append()
+        stage.journal.batches[0].let()
+        await stage.news()
+        assert len(stage.journal.batches) == 1
+        stage.append(module.LINGER_BYTES_MAX // RECORD_BYTES)
+        assert len(stage.journal.batches) == 2, "much is worth a batch"
+        stage.append()
+        draining = asyncio.ensure_future(stage.committer.drain())
+        stage.journal.batches[1].let()
+        await stage.news()
+        assert len(stage.journal.batches) == 3, "who drains waits for all"
+        stage.journal.batches[2].let()
+        await draining
+        await stage.committer.stop()
+
+    monkeypatch.setattr(module, "LINGER_S", 3_600.0)
+    asyncio.run(scenario())
+
+
+def test_what_nobody_waits_for_is_written_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is the test's: the timer of the first is for all that comes before it ends."""
+    timers: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(delay: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        timers.append((delay, call))
+        return asyncio.TimerHandle(0.0, call, (), loop)
+
+    async def scenario() -> None:
+        stage = Stage()
+        stage.journal.has_waiters = False
+        monkeypatch.setattr(loop, "call_later", call_later)
+        stage.append()
+        stage.append()
+        assert [delay for delay, _ in timers] == [module.LINGER_S]
+        timers.pop()[1]()
+        assert [batch.end for batch in stage.journal.batches] == [2]
+        stage.append()
+        assert not timers, "the batch in flight comes first"
+        stage.journal.batches[0].let()
+        await stage.news()
+        assert len(timers) == 1
+        stage.journal.has_waiters = True
+        stage.append()
+        assert [batch.end for batch in stage.journal.batches] == [2, 4]
+        timers.pop()[1]()
+        assert len(stage.journal.batches) == 2
+        stage.journal.batches[1].let()
+        await stage.news()
+        stage.journal.has_waiters = False
+        stage.append()
+        assert len(timers) == 1
+        await stage.committer.stop()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(scenario())
+    loop.close()
+
+
+def test_no_batch_begins_once_it_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.journal.has_waiters = False
+        stage.append()
+        await stage.committer.stop()
+        await asyncio.sleep(0.01)
+        assert not stage.journal.batches
+
+    monkeypatch.setattr(module, "LINGER_S", 0.001)
     asyncio.run(scenario())
 
 

@@ -59,7 +59,7 @@ def test_a_consumer_goes_on_when_the_mark_that_it_waits_for_is_in_flight(monkeyp
     world.check_journal()
 
 
-def test_bytes_are_awaited_if_their_sync_is() -> None:
+def test_a_batch_is_awaited_if_its_sync_is() -> None:
     """An acquisition is recorded, and nobody waits until it is on the disk, once what is to come is marked."""
     world = World()
     scribe = world.core.scribe
@@ -70,12 +70,13 @@ def test_bytes_are_awaited_if_their_sync_is() -> None:
     world.settle()
     client.post(sender, durable(b"y"))
     world.carry()
-    assert scribe.awaited_bytes == scribe.recorder.pending_bytes > 0
+    assert scribe.pending_bytes == scribe.recorder.pending_bytes > 0
+    assert scribe.has_waiters
     world.settle()
-    assert scribe.awaited_bytes == 0
+    assert not scribe.has_waiters
     taker.grant(1)
     world.carry()
     assert len(client.received[taker]) == 2
-    assert scribe.recorder.pending_bytes > 0
-    assert scribe.awaited_bytes == 0
+    assert scribe.pending_bytes > 0
+    assert not scribe.has_waiters
     world.settle()

@@ -20,6 +20,7 @@ from acquit import aio
 from acquit.broker.access.admission import DETECTION_POLICY, SOLE_CONNECTION, STRONG
 from acquit.broker.access.users import Verifier
 from acquit.broker.committer import Committer
+from acquit.broker.core import Core
 from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
 from acquit.broker.server import PROMPT_MAX, Server
 from acquit.client.management import converse
@@ -571,6 +572,43 @@ def test_the_disk_begins_before_sockets_are_written_and_many_wait_for_the_next_r
 
     asyncio.run(run())
     assert done == ["kick", *["prompt"] * PROMPT_MAX, "kick", *["touch"] * (PROMPT_MAX + 1)]
+
+
+@pytest.mark.pure
+def test_the_next_batch_begins_before_the_turn_that_hands_out_what_the_last_one_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    kick, turn, synced = Committer.kick, Core.turn, Core.synced
+
+    def kicked(committer: Committer) -> None:
+        done.append("kick")
+        kick(committer)
+
+    def turned(core: Core, time_us: int, *, go_on: bool = True) -> bool:
+        done.append("turn")
+        return turn(core, time_us, go_on=go_on)
+
+    def heard(core: Core, position: Position, time_us: int) -> None:
+        done.append("synced")
+        synced(core, position, time_us)
+
+    async def run() -> None:
+        server = Server(tmp_path, options(), port=0)
+        await server.start()
+        async with await aio.connect(server.url) as connection:
+            session = await connection.session()
+            sender = await session.sender("q")
+            monkeypatch.setattr(Committer, "kick", kicked)
+            monkeypatch.setattr(Core, "turn", turned)
+            monkeypatch.setattr(Core, "synced", heard)
+            await sender.send(acquit.Message("x", durable=True))
+            monkeypatch.undo()
+        await server.stop()
+
+    asyncio.run(run())
+    at = done.index("synced")
+    assert done[at : at + 3] == ["synced", "kick", "turn"]
 
 
 @pytest.mark.pure
