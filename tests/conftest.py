@@ -82,6 +82,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell has what it runs in the background ignore ctrl-C, and so would all that tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # So has nohup with the end of a terminal.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # PySpark's logger gives each handler that is added to it a format of its own, pytest's as well, which adds itself
     # to every logger that passes nothing on.
     with contextlib.suppress(ImportError):

@@ -263,7 +263,7 @@ MISTAKES: tuple[Planted, ...] = (
         "a message goes once to receivers that settle on arrival, also over a crash",
         "broker/dispatching/sending.py",
         "        if durable or consumer.reserved > len(consumer.outbox) + len(outgoing):\n"
-        "            self._scribe.when_synced(self._recorded, consumer, outgoing)\n        else:\n"
+        "            self._scribe.hand_out_when_synced(self._recorded, consumer, outgoing)\n        else:\n"
         "            self._recorded(consumer, outgoing)\n",
         "        self._recorded(consumer, outgoing)\n",
     ),

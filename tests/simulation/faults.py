@@ -17,6 +17,7 @@ from acquit.testing.simulation.disk import BLOCK_BYTES
 from tests.simulation.limits import draw_less
 
 if TYPE_CHECKING:
+    from acquit.broker.committer import Committer
     from acquit.broker.server import Server
     from acquit.store.interface import Batch
     from acquit.testing.simulation.network import TcpConnection, TcpEnd
@@ -80,7 +81,8 @@ def start_with_less(world: World) -> None:
 def kill_before_it_writes(world: World) -> bool:
     """SIGKILL for the broker when it has said something, and holds a batch that is not written: nothing of what it said
     may depend on that."""
-    if _batch_under_way(world) is None or not any(link.server.out.size for link in world.network.links):
+    held = _batch_under_way(world) is not None or _lingers(world)
+    if not held or not any(link.server.out.size for link in world.network.links):
         return False
     kill(world)
     return True
@@ -98,9 +100,20 @@ def tear_a_batch(world: World) -> bool:
 
 def _batch_under_way(world: World) -> Batch | None:
     """The batch that the broker's thread has been given, and has not written."""
+    committer = _committer(world)
+    return None if committer is None else committer._in_flight
+
+
+def _lingers(world: World) -> bool:
+    """Whether the next batch waits for somebody who waits for it."""
+    committer = _committer(world)
+    return committer is not None and committer._linger is not None
+
+
+def _committer(world: World) -> Committer | None:
     alive = world.broker is not None and not world.broker.dead
     committer = getattr(world.server, "_committer", None) if alive else None
-    return None if committer is None or committer.failure is not None else committer._in_flight
+    return None if committer is None or committer.failure is not None else committer
 
 
 def stop(world: World) -> bool:

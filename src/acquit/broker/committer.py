@@ -176,8 +176,7 @@ class Committer:
             await thread.stop()
 
     def _lingers(self) -> bool:
-        """Return True while what is pending waits for company. One timer is for all of it, and is not set anew for what
-        comes later: that waits for less."""
+        """Return True while what is pending waits for company: one timer is for all of it, and ends with its batch."""
         batches = self._batches
         if not batches.pending or batches.has_waiters or batches.pending_bytes > LINGER_BYTES_MAX:
             return False
@@ -199,6 +198,9 @@ class Committer:
             return
         batch = self._batches.take_batch() if self._batches.pending else None
         if batch is not None:
+            if self._linger is not None:
+                self._linger.cancel()
+                self._linger = None
             self._in_flight = batch
             self._no_room = ""
             self._written_at = self._loop.time()

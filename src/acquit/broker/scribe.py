@@ -62,6 +62,8 @@ class Scribe:
         self.time_us = 0
         self.exhausted = False
         """The reserve is used up: nothing durable may happen."""
+        self.hands_out_late = False
+        """Since the last sync a consumer waits for the next one (`hand_out_when_synced`)."""
         self._waiting: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._in_flight: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self._uncounted: dict[int, dict[int, int]] = {}
@@ -317,6 +319,11 @@ class Scribe:
         else:
             self._waiting.append((call, arguments))
 
+    def hand_out_when_synced(self, call: Callable[..., None], *arguments: object) -> None:
+        """Call it as `when_synced` does. A consumer waits for what a turn records: the next batch is to have that."""
+        self.hands_out_late = True
+        self.when_synced(call, *arguments)
+
     def with_next(self, call: Callable[..., None], *arguments: object) -> None:
         """Call it once the next batch is durable, in which something of this turn is, or will be before it ends."""
         self._waiting.append((call, arguments))
@@ -363,6 +370,7 @@ class Scribe:
 
     def synced(self, position: Position) -> None:
         """The batch in flight is durable: release those who waited for it."""
+        self.hands_out_late = False
         released, self._in_flight = self._in_flight, []
         self._release(iter(released))
 

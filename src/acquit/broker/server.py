@@ -78,7 +78,6 @@ ENDS_PER_ROUND: Final = 4
 """Ended sockets that one round of the loop gives up: with a line of log, and a turn of the core, each."""
 RELOADED_PER_ROUND: Final = 50
 """Peers whom a reload puts out in one round of the loop, or lines of log that it writes: a few milliseconds' work."""
-
 PROMPT_MAX: Final = 4
 """Connections of one turn that are written at once, before whoever caused it is answered: with more of them, that one
 would wait for a system call each."""
@@ -711,9 +710,10 @@ class Server:
         self._turn(now_us)
 
     def _synced(self, position: int) -> None:
-        now_us = self._clock.now_us()
+        now_us, late = self._clock.now_us(), self._core.scribe.hands_out_late
         self._core.synced(Position(position), now_us)
-        self._committer.kick()  # what came meanwhile is written while this is handed out
+        if not late:  # what came is written while this is handed out; else a consumer waits for what that records
+            self._committer.kick()
         if position >= self._checkpointer.look_at:
             self._checkpoint(now_us)
         self._turn(now_us)

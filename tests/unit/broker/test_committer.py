@@ -193,10 +193,12 @@ def test_what_nobody_waits_for_goes_with_the_next_that_somebody_waits_for(monkey
 def test_what_nobody_waits_for_is_written_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is the test's: the timer of the first is for all that comes before it ends."""
     timers: list[tuple[float, Callable[[], None]]] = []
+    handles: list[asyncio.TimerHandle] = []
 
     def call_later(delay: float, call: Callable[[], None]) -> asyncio.TimerHandle:
         timers.append((delay, call))
-        return asyncio.TimerHandle(0.0, call, (), loop)
+        handles.append(asyncio.TimerHandle(0.0, call, (), loop))
+        return handles[-1]
 
     async def scenario() -> None:
         stage = Stage()
@@ -215,13 +217,14 @@ def test_what_nobody_waits_for_is_written_a_moment_later(monkeypatch: pytest.Mon
         stage.journal.has_waiters = True
         stage.append()
         assert [batch.end for batch in stage.journal.batches] == [2, 4]
-        timers.pop()[1]()
-        assert len(stage.journal.batches) == 2
+        assert handles[-1].cancelled(), "nothing that it was for is left"
+        timers.clear()
         stage.journal.batches[1].let()
         await stage.news()
         stage.journal.has_waiters = False
         stage.append()
-        assert len(timers) == 1
+        assert [delay for delay, _ in timers] == [module.LINGER_S]
+        assert not handles[-1].cancelled()
         await stage.committer.stop()
 
     loop = asyncio.new_event_loop()

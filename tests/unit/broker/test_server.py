@@ -575,9 +575,11 @@ def test_the_disk_begins_before_sockets_are_written_and_many_wait_for_the_next_r
 
 
 @pytest.mark.pure
+@pytest.mark.parametrize("late", [False, True])
 def test_the_next_batch_begins_before_the_turn_that_hands_out_what_the_last_one_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
+    """But not where a consumer is sent to only when its turn's record is on the disk."""
     done: list[str] = []
     kick, turn, synced = Committer.kick, Core.turn, Core.synced
 
@@ -603,12 +605,16 @@ def test_the_next_batch_begins_before_the_turn_that_hands_out_what_the_last_one_
             monkeypatch.setattr(Core, "turn", turned)
             monkeypatch.setattr(Core, "synced", heard)
             await sender.send(acquit.Message("x", durable=True))
+            if late:
+                receiver = await (await connection.session(acquit.AckMode.NO_ACK)).receiver("q")
+                await receiver.receive(timeout=20)
             monkeypatch.undo()
         await server.stop()
 
     asyncio.run(run())
-    at = done.index("synced")
-    assert done[at : at + 3] == ["synced", "kick", "turn"]
+    at = [place for place, one in enumerate(done) if one == "synced"]
+    assert done[at[0] : at[0] + 3] == ["synced", "kick", "turn"]
+    assert (done[at[-1] : at[-1] + 2] == ["synced", "turn"]) is late
 
 
 @pytest.mark.pure

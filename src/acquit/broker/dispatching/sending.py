@@ -288,7 +288,7 @@ class Sending:
         consumer.reserved_bytes += sum([len(one.payload) for one in outgoing])
         # What was recorded before and is not synced yet leaves before.
         if durable or consumer.reserved > len(consumer.outbox) + len(outgoing):
-            self._scribe.when_synced(self._recorded, consumer, outgoing)
+            self._scribe.hand_out_when_synced(self._recorded, consumer, outgoing)
         else:
             self._recorded(consumer, outgoing)
 
