@@ -361,7 +361,7 @@ class Core:
         if reads.then is not None:
             reads.then(payloads)
             return
-        for queue in self.memory.loaded(reads.messages, payloads):
+        for queue in self.memory.loaded(reads, payloads):
             self.life.wake(queue)
 
     def clock_set(self, by_us: int) -> None:

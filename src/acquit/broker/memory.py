@@ -59,6 +59,8 @@ class Reads(NamedTuple):
     size_hints: Sequence[int]
     then: Callable[[Sequence[bytes | None]], None] | None = None
     """Called with the payloads where they are not of `messages`."""
+    syncs: int = 0
+    """Syncs before they were looked for, as `Memory` counts them."""
 
 
 class Memory:
@@ -76,6 +78,8 @@ class Memory:
         """Reads that are asked for together; see `take_reads`."""
         self._continuations: dict[Message, list[Callable[[Message], None]]] = {}
         """Calls that wait for a body which is being read, by message; none where it is read ahead."""
+        self._syncs = 0
+        """Calls of `retry`."""
         self._retry: list[Message] = []
 
     @property
@@ -253,17 +257,23 @@ class Memory:
         """Return the reads of what is wanted since the last time."""
         wanted, self.wanted = self.wanted, []
         reads, self.wanted_together = self.wanted_together, []
-        return reads + [_where(wanted[at : at + READS_AT_ONCE]) for at in range(0, len(wanted), READS_AT_ONCE)]
+        parts = [wanted[at : at + READS_AT_ONCE] for at in range(0, len(wanted), READS_AT_ONCE)]
+        return reads + [_where(part, self._syncs) for part in parts]
 
-    def loaded(self, messages: Sequence[Message], payloads: Sequence[bytes | None]) -> set[QueueBase]:
+    def loaded(self, reads: Reads, payloads: Sequence[bytes | None]) -> set[QueueBase]:
         """Bodies were read, and queues may go on; None: one was not where it was looked for, because its record was
-        just moved, or the message has left and its segment is gone."""
+        just moved, or the message has left and its segment is gone.
+
+        What was moved is read again after the next sync, or at once if there was one since it was looked for: after
+        that there may be no other.
+        """
+        missed = self._retry if reads.syncs == self._syncs else self.wanted
         queues = set()
         take_waiting = self._continuations.pop
-        for message, payload in zip(messages, payloads, strict=True):
+        for message, payload in zip(reads.messages, payloads, strict=True):
             gone = message.state is _ARCHIVED
             if payload is None and not gone:
-                self._retry.append(message)
+                missed.append(message)
                 continue
             queue = message.queue
             if queue not in queues:
@@ -280,15 +290,16 @@ class Memory:
 
     def retry(self) -> None:
         """A batch was synced: moved records can be read where they are now."""
+        self._syncs += 1
         if self._retry:
             self.wanted += self._retry
             self._retry = []
 
 
-def _where(messages: list[Message]) -> Reads:
+def _where(messages: list[Message], syncs: int) -> Reads:
     """Return the reads of these messages, from where their records are now."""
     positions = [Position(message.position) for message in messages]
-    return Reads(messages, positions, [message.size_bytes + BESIDE_BODY_BYTES for message in messages])
+    return Reads(messages, positions, [message.size_bytes + BESIDE_BODY_BYTES for message in messages], syncs=syncs)
 
 
 def tell_returns(message: Message) -> None:

@@ -904,6 +904,32 @@ def test_a_body_that_moves_while_it_is_read_is_read_again() -> None:
     assert len(client.held(receiver)) == 10
 
 
+def test_a_body_that_had_moved_when_the_reader_said_so_waits_for_no_other_sync() -> None:
+    """The reader looks, the sync of the move is heard, and only then what the reader found."""
+    world = World()
+    client = world.client()
+    client.post_all(client.sender("q"), *(durable(bytes(1_000)) for _ in range(20)))
+    queue = world.core.queues.by_name["q"]
+    receiver = client.receiver("q", credit=1)
+    world.settle()
+    for message in queue.backlog.next_messages():
+        world.core.memory.drop(message)
+    receiver.grant(9)
+    to_server = client.engine.data_to_send()
+    world.core.handle(client.peer, client.server.receive_data(to_server, world.now_s), world.now_us)
+    world.core.turn(world.now_us)
+    reads = world.core.take_reads()
+    assert reads
+    client.post(client.sender("other", "other"), durable(b"x"))
+    world.settle()
+    assert len(client.held(receiver)) == 1
+    for lot in reads:
+        world.core.loaded(lot, [None] * len(lot.messages))
+    assert not world.core.scribe.pending
+    world.settle()
+    assert len(client.held(receiver)) == 10
+
+
 @pytest.mark.pure
 def test_a_queue_goes_on_when_what_was_read_for_it_is_gone_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
