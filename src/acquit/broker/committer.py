@@ -2,10 +2,10 @@
 
 Theory of operation. The core appends records and never waits. At the end of each turn the server calls `kick`: if no
 batch is in flight, what is pending becomes one and goes to the batch thread, which writes and syncs it. While the disk
-works the next batch fills by itself; that is all there is to group commit, and no timer is needed: an idle broker
-syncs at once, a busy one in large batches. Only what nobody waits for, outcomes on mode-first links above all, lingers
-a moment, for a batch that somebody waits for: alone it would hold up the next posting by its sync. When a batch is
-durable the thread says so through the loop, `synced` tells the core, and the next batch is taken in the same turn::
+works the next batch fills by itself; that is all there is to group commit, and nobody waits for a timer: an idle
+broker syncs at once, a busy one in large batches. Only what nobody waits for, outcomes on mode-first links above all,
+lingers a moment, for a batch that somebody waits for: alone it would hold up the next posting by its sync. When a batch
+is durable the thread says so through the loop, `synced` tells the core, and the next batch is taken in the same turn::
 
     loop           kick ─ take_batch ──────────────── complete ─ synced(position) ─ take_batch ─ ...
     batch thread                    └ write, sync ─▶ ┘└ digest ┘
@@ -175,6 +175,8 @@ class Committer:
         for thread in (self._batch_thread, self._chore_thread):
             await thread.stop()
 
+    # -- the batch -----------------------------------------------------------------------------------------------------
+
     def _lingers(self) -> bool:
         """Return True while what is pending waits for company: one timer is for all of it, and ends with its batch."""
         batches = self._batches
@@ -191,9 +193,8 @@ class Committer:
         if self._in_flight is None:
             self._start_batch()
 
-    # -- the batch -----------------------------------------------------------------------------------------------------
-
     def _start_batch(self) -> None:
+        """Take what is pending to the disk, whoever waits for it. None is in flight."""
         if self._failure is not None:
             return
         batch = self._batches.take_batch() if self._batches.pending else None
