@@ -17,6 +17,7 @@ other is damaged, not new, and is refused rather than started empty.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -36,6 +37,8 @@ STUB: Final = ".stub"
 ZEROS: Final = ".zeros"
 PART: Final = ".part"
 _IDENTITY_BYTES_MAX: Final = 65536
+_NOTHING: Final = "nothing" + PART
+"""Name of a file that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +86,19 @@ class Folder:
         return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
 
     def make(self) -> None:
-        """Create the folders. Raises StoreError where that is not possible."""
+        """Create the folders. Raises StoreError where that is not possible, and where segments could not be moved from
+        the journal to the archive."""
         try:
             for folder in (self.path, self.journal, self.archive):
                 self.disk.make_folder(folder)
+            with contextlib.suppress(FileNotFoundError):  # Linux says first what it thinks of the two folders
+                self.disk.rename(self.journal / _NOTHING, self.archive / _NOTHING)
         except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise StoreError(
+                    f"{self.archive} is on another file system than {self.journal}: segments are renamed from the one "
+                    "into the other, so both must be on one"
+                ) from error
             raise StoreError(f"cannot use {self.path} as a data folder: {error.strerror or error}") from error
 
     def lock(self) -> contextlib.AbstractContextManager[Disk]:

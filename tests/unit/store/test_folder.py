@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreVersionUnsupported
+from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.memory import MemoryDisk
 
@@ -23,6 +24,18 @@ def folder() -> Folder:
 def content(folder: Folder, data: bytes) -> None:
     assert isinstance(folder.disk, MemoryDisk)
     folder.disk.files[folder.identity_path] = bytearray(data)
+
+
+def test_an_archive_on_another_file_system_is_refused_at_once(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not when the first segment leaves, which may be days later."""
+
+    def rename(self: MemoryDisk, old: Path, new: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    folder.make()
+    monkeypatch.setattr(MemoryDisk, "rename", rename)
+    with pytest.raises(StoreError, match="/data/archive is on another file system than /data/journal"):
+        folder.make()
 
 
 def test_a_new_folder_has_no_identity(folder: Folder) -> None:

@@ -283,9 +283,9 @@ class FaultyDisk:
         self.alive()
 
     def rename(self, old: Path, new: Path) -> None:
-        self.step()
-        if old not in self._seen:
+        if old not in self._seen:  # which changes nothing on any disk
             raise FileNotFoundError(errno.ENOENT, "No such file", str(old))
+        self.step()
 
         def change(names: dict[Path, _FileNode]) -> None:
             node = names.pop(old, None)
