@@ -366,13 +366,10 @@ def _show_balance(rows: tuple[QueueBalance, ...]) -> None:
 
 def read_fold(data: Path, *, archive: bool = False) -> Fold:
     """The state that the journal in `data` says, as recovery would have it. Nothing is written."""
-    from acquit.ledger.fold import Fold
+    from acquit.ledger import fold
     from acquit.store.reading import FolderReader
 
-    fold = Fold()
-    FolderReader(data).replay(fold, archive=archive)
-    fold.settle()
-    return fold
+    return fold.read_fold(FolderReader(data), archive=archive)
 
 
 def _name(row: QueueBalance) -> str:

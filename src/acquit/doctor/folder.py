@@ -22,7 +22,7 @@ from acquit.broker.options import BrokerOptions
 from acquit.doctor.findings import Diagnosis, ok, problem, size_text, warning
 from acquit.errors import StoreError, StoreMissing
 from acquit.ledger.balance import balance
-from acquit.ledger.fold import Fold
+from acquit.ledger.fold import read_fold
 from acquit.store.disk import NOT_HERE, OpenMode, PosixDisk, read_holder
 from acquit.store.folder import PART
 from acquit.store.reading import FolderReader
@@ -210,10 +210,8 @@ def holder(data: Path) -> Diagnosis:
 
 def journal(data: Path) -> Diagnosis:
     """Read the journal as a start would, without writing."""
-    fold = Fold()
     try:
-        FolderReader(data).replay(fold)
-        fold.settle()
+        fold = read_fold(FolderReader(data))
     except StoreMissing:
         if any(
             path.is_file() and path.name != "lock" for path in data.rglob("*")

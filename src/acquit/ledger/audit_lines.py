@@ -19,12 +19,14 @@ _HEAD = bytes((RecordKind.AUDIT, 1))
 def read_audit(reader: FolderReader) -> Iterator[AuditLine]:
     """Yield the audit lines of all segments that are there, archived ones included, oldest first. Raises StoreCorrupt
     for one that is damaged."""
-    contents = reader.contents()
+    contents = reader.journal_contents()
     numbers = sorted({*contents.archive, *contents.journal})
     for number in numbers:
         try:
             segment = reader.open(number)
         except KeyError:
+            if reader.was_deleted(number):  # by retention, since it was listed
+                continue
             raise StoreCorrupt("gone while it was to be read", path=str(number), offset=0) from None
         with segment:
             try:

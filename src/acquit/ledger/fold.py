@@ -25,7 +25,7 @@ from operator import gt, ne
 from struct import Struct
 from typing import Final
 
-from acquit.errors import StoreCorrupt, StoreVersionUnsupported
+from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.ledger.digest import RunningDigest
 from acquit.ledger.duplicates import WindowEntry, read_id_extras, remember, window_id
 from acquit.ledger.events import COPY, DISPATCHED, ENTERING, EVENT, RETIRING, Event, EventKind, unpack_event
@@ -59,10 +59,13 @@ from acquit.ledger.records import (
 from acquit.ledger.table import DECODERS, StateTable
 from acquit.ledger.totals import QueueTotals, Summary, SummaryRow
 from acquit.store.interface import EVENTFUL, SKIPPABLE, Position, Record, RecordRun
+from acquit.store.reading import FolderReader
 from acquit.store.record import StoreKind, records_of
 from acquit.store.segment import DeletedSegment, decode_left
 
 ANOMALIES_MAX: Final = 100
+ATTEMPTS: Final = 5
+"""Times that a folder is read from the beginning where retention deletes what is to be read."""
 _POSTED: Final = int(EventKind.POSTED)
 _KNOWN_EVENTS: Final = frozenset(EventKind)
 _RECORD_VERSION: Final = 1
@@ -591,6 +594,23 @@ def _bring_up_to(known: LiveMessage, copied: LiveMessage) -> None:
         if not said.returns:
             notes = notes._replace(returns=0, left_uncounted=0)
         known.notes = notes if any(notes) else None
+
+
+def read_fold(reader: FolderReader, *, archive: bool = False) -> Fold:
+    """Return the state that the journal in a folder says, as recovery would have it, also while its broker runs.
+
+    `archive`: from the oldest segment that is kept. Raises as `FolderReader.replay`; StoreError where retention deletes
+    segments faster than they are read.
+    """
+    for _ in range(ATTEMPTS):
+        fold = Fold()
+        try:
+            reader.replay(fold, archive=archive)
+        except KeyError:
+            continue
+        fold.settle()
+        return fold
+    raise StoreError(f"{reader.folder.path}: retention deleted what was to be read, at each of {ATTEMPTS} attempts")
 
 
 def _name(kind: int) -> str:

@@ -253,7 +253,7 @@ class _Search:
         self._new.add(sequence)
 
     def run(self) -> History:
-        contents = self._reader.contents()
+        contents = self._reader.journal_contents()
         numbers = [*contents.archive, *contents.journal]
         first = len(numbers) - 1
         while first > 0 and numbers[first - 1] == numbers[first] - 1:
@@ -394,8 +394,7 @@ class _Search:
         try:
             return self._reader.open(number)
         except KeyError:
-            contents = self._reader.contents()
-            if number >= min((*contents.archive, *contents.journal), default=0):
+            if not self._reader.was_deleted(number):
                 raise StoreCorrupt("gone while it was to be read", path=str(number), offset=0) from None
             self._gone.add(number)
             return None

@@ -25,7 +25,7 @@ from uuid import UUID
 from acquit.errors import ConfigurationError, StoreCorrupt, StoreError
 from acquit.ledger.balance import balance
 from acquit.ledger.digest import RunningDigest
-from acquit.ledger.fold import Fold
+from acquit.ledger.fold import read_fold
 from acquit.ledger.totals import QueueTotals, RowFlag, Summary, SummaryRow
 from acquit.store import backup
 from acquit.store.disk import Disk, OpenMode
@@ -140,9 +140,7 @@ def read_head(path: Path, *, disk: Disk | None = None) -> Head:
     StoreVersionUnsupported, StoreCorrupt, StoreFailed.
     """
     reader = FolderReader(path, disk)
-    contents = reader.contents()
-    if not contents.journal:
-        raise StoreCorrupt("no segment is there", path=str(path), offset=0)
+    contents = reader.journal_contents()
     with reader.open(contents.journal[-1]) as segment:
         length = HEADER_BYTES
         for head, _ in segment.batches():
@@ -221,10 +219,8 @@ def _head(path: Path, links: list[ChainLink], store: UUID, disk: Disk | None) ->
 
 def _unbalanced(reader: FolderReader) -> list[str]:
     """Queues that hold other messages than the journal accounts for."""
-    fold = Fold()
     try:
-        reader.replay(fold)
-        fold.settle()
+        fold = read_fold(reader)
     except StoreCorrupt as error:
         return [str(error)]
     return [row.complaint for row in balance(fold).queues if row.mismatch]
@@ -259,7 +255,13 @@ def _read_segment(
             link.sha256, link.erased = segment.chained_sha256, segment.header.erased
             link.events = digest.here.events
             segment.check_end(newest=newest)
-    except (StoreCorrupt, ValueError, KeyError) as error:
+    except KeyError as error:
+        if reader.was_deleted(link.number):  # by retention, since it was listed
+            link.place = SegmentPlace.DELETED
+        else:
+            link.problems.append(str(error.args[0]))
+        return
+    except (StoreCorrupt, ValueError) as error:
         link.problems.append(str(error))
         return
     if link.seal is not None:
@@ -425,7 +427,7 @@ def _check_head(reader: FolderReader, store: UUID, links: list[ChainLink], known
         with reader.open(known.number) as segment:
             same = segment.hash_of(known.valid_bytes) == known.sha256
     except KeyError:
-        return [f"segment {known.number} went away while it was read"]
+        return [] if reader.was_deleted(known.number) else [f"segment {known.number} went away while it was read"]
     except StoreCorrupt as error:
         return [f"segment {known.number}: {error}"]
     return [] if same else [f"segment {known.number} is not what it was when the head {known} was taken"]

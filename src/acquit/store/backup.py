@@ -35,7 +35,10 @@ from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError
 from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error, write_all
 from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.reading import FolderContents, FolderReader
+from acquit.store.record import BatchHead, StoreKind, walk
+from acquit.store.recovery import Succession, missing
 from acquit.store.scan import SegmentReader, unreadable
+from acquit.store.segment import decode_left
 
 MARK: Final = "backup.json"
 USED_MARK: Final = "restored.json"
@@ -45,6 +48,8 @@ ATTEMPTS: Final = 5
 """Attempts at a copy: what is there of the archive stays, and all else is begun again when a segment is gone."""
 _CHUNK: Final = 8 << 20
 _MARK_BYTES_MAX: Final = 65536
+_LEFT_HEAD: Final = bytes((StoreKind.LEFT, 1))
+"""Kind and version, as a record has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +86,9 @@ def back_up(
     there. `progress` is called with segments done and in all.
 
     Raises StoreMissing where `source` is no data folder, StoreError where `target` is not empty, StoreCorrupt for a
-    segment of `source` that is damaged, of the archive as of the journal, and for any file that cannot be read;
-    StoreFull, StoreFailed. What was begun in `target` is not marked, and no broker opens it.
+    segment of `source` that is damaged, of the archive as of the journal, for one of the journal that is missing or not
+    the one of its place, and for any file that cannot be read; StoreFull, StoreFailed. What was begun in `target` is
+    not marked, and no broker opens it.
     """
     disk = disk if disk is not None else PosixDisk()
     copy = _Copy(FolderReader(source, disk), Folder(target, target_disk if target_disk is not None else disk))
@@ -123,6 +129,36 @@ def _reading(source: Path, offset: int = 0) -> Iterator[None]:
         raise unreadable(error, str(source), offset) from error
 
 
+class _Needed:
+    """The segments that recovery reads, as they are copied: a copy that lacks one of them is of no use."""
+
+    def __init__(self, contents: FolderContents) -> None:
+        self._store = contents.identity.store
+        self._first = contents.journal[0]
+        self._left_through = 0
+        self._places = Succession()
+
+    def check(self, segment: SegmentReader, number: int) -> None:
+        """Raise StoreCorrupt where the next one is not that which follows the one before."""
+        self._places.check(segment, number, self._store)
+
+    def note(self, head: BatchHead, data: bytes) -> None:
+        """Take note of what a batch says of segments that are not needed any more."""
+        if _LEFT_HEAD in data:
+            for record in walk(head, data):
+                if record.kind == StoreKind.LEFT:
+                    self._left_through = max(self._left_through, decode_left(record.meta))
+
+    def passed(self, segment: SegmentReader) -> None:
+        """Take note that it was read to its end."""
+        self._places.passed(segment)
+
+    def check_first(self, folder: Folder) -> None:
+        """Raise StoreCorrupt where the one before the first is needed, too."""
+        if self._first > max(1, self._left_through + 1):
+            raise missing(folder.segment(self._first), self._first - 1)
+
+
 class _Copy:
     """Copy of a data folder while it is made."""
 
@@ -134,7 +170,7 @@ class _Copy:
 
     def run(self, *, archive: bool, progress: Callable[[int, int], None] | None) -> BackupReport:
         """Copy what is not copied yet. Raises KeyError where a segment is gone."""
-        contents = self._listed()
+        contents = self.reader.journal_contents()
         if archive:
             aside = {*contents.stubs, *contents.archive} - self._aside.keys()
             steps = len(self._aside) + len(aside) + len(contents.journal)
@@ -142,7 +178,7 @@ class _Copy:
                 self._set_aside(number)
                 if progress is not None:
                     progress(len(self._aside), steps)
-            contents = self._listed()
+            contents = self.reader.journal_contents()
             for number in contents.archive:
                 if number not in self._aside:
                     self._aside[number] = self._segment(number, archived=True)
@@ -151,11 +187,13 @@ class _Copy:
                     self._set_aside(number)
         steps = len(self._aside) + len(contents.journal)
         newest, journal_bytes, newest_bytes = contents.journal[-1], 0, 0
+        needed = _Needed(contents)
         for done, number in enumerate(contents.journal, start=len(self._aside) + 1):
-            newest_bytes = self._segment(number, newest=number == newest)
+            newest_bytes = self._segment(number, newest=number == newest, needed=needed)
             journal_bytes += newest_bytes
             if progress is not None:
                 progress(done, steps)
+        needed.check_first(self.reader.folder)
         return BackupReport(
             contents.identity.store,
             len(contents.journal),
@@ -166,12 +204,6 @@ class _Copy:
             _left(self.reader.folder, {*self._aside, *contents.journal}) if archive else contents.journal[0] - 1,
         )
 
-    def _listed(self) -> FolderContents:
-        contents = self.reader.contents()
-        if not contents.journal:
-            raise StoreCorrupt("no segment is there", path=str(self.reader.folder.journal), offset=0)
-        return contents
-
     def _set_aside(self, number: int) -> None:
         """Copy a segment of the archive, or else its stub, if there is one."""
         try:
@@ -181,16 +213,23 @@ class _Copy:
             with contextlib.suppress(FileNotFoundError):
                 self._aside[number] = self.file(path, copy)
 
-    def _segment(self, number: int, *, newest: bool = False, archived: bool = False) -> int:
+    def _segment(
+        self, number: int, *, newest: bool = False, archived: bool = False, needed: _Needed | None = None
+    ) -> int:
         """Copy what is valid of a segment, wherever it is by now, to the copy's journal or archive; how many bytes.
 
-        Raises StoreCorrupt where it is damaged. Bodies that were erased are no damage: their checksums are those of the
-        zeros in their place.
+        Raises StoreCorrupt where it is damaged, or one of those that are `needed` and not the one of its place. Bodies
+        that were erased are no damage: their checksums are those of the zeros in their place.
         """
         with self.reader.open(number) as segment:
-            for _ in segment.batches():
-                pass
+            if needed is not None:
+                needed.check(segment, number)
+            for head, data in segment.batches():
+                if needed is not None:
+                    needed.note(head, data)
             segment.check_end(newest=newest)
+            if needed is not None:
+                needed.passed(segment)
             self._bytes(segment, self.target.segment(number, archived=archived))
             return segment.offset
 
@@ -242,9 +281,9 @@ def is_marked(folder: Folder) -> bool:
 
 def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
     """Mark a folder that was copied by other means. No broker may have it open: raises StoreLocked; StoreMissing where
-    it is no data folder."""
+    it is no data folder, StoreCorrupt where it has no journal."""
     folder = Folder(path, disk if disk is not None else PosixDisk())
-    contents = FolderReader(path, folder.disk).contents()
+    contents = FolderReader(path, folder.disk).journal_contents()
     try:
         with folder.lock():
             left = _left(folder, {*contents.stubs, *contents.archive, *contents.journal})

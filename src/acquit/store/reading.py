@@ -47,6 +47,13 @@ class FolderReader:
             raise store_error(error, str(self.folder.path)) from error
         return FolderContents(identity, tuple(journal), tuple(sorted(archive)), tuple(sorted(stubs)))
 
+    def journal_contents(self) -> FolderContents:
+        """The same of a folder that must have a journal. Raises StoreCorrupt where no segment of it is there."""
+        contents = self.contents()
+        if not contents.journal:
+            raise StoreCorrupt("no segment is there", path=str(self.folder.journal), offset=0)
+        return contents
+
     def open(self, number: int, *, hashing: bool = False) -> SegmentReader:
         """A segment, wherever it is. Raises KeyError when it is in neither place, and StoreCorrupt where it, or what is
         read of it later, is damaged or cannot be read."""
@@ -58,13 +65,19 @@ class FolderReader:
                 continue
         raise KeyError(f"segment {number} is not in {self.folder.path}")
 
+    def was_deleted(self, number: int) -> bool:
+        """Return True if what is left begins behind this segment, as it does where retention deleted it."""
+        contents = self.contents()
+        return number < min((*contents.archive, *contents.journal), default=0)
+
     def replay(self, replay: Replay, *, archive: bool = False) -> RecoveryReport:
         """Replay what recovery would read, or (with `archive`) as far back as segments reach without a gap.
 
         Raises StoreCorrupt wherever recovery would: for damage anywhere but at the torn tail of the newest segment, and
-        where a segment is missing or is not the one of its place.
+        where a segment is missing or is not the one of its place. Raises KeyError where retention deleted one since it
+        was listed: begin again, with another `Replay`.
         """
-        contents = self.contents()
+        contents = self.journal_contents()
         numbers = [*contents.archive, *contents.journal] if archive else list(contents.journal)
         first = len(numbers) - 1
         while first > 0 and numbers[first - 1] == numbers[first] - 1:
@@ -74,6 +87,8 @@ class FolderReader:
             try:
                 segment = self.open(number)
             except KeyError:
+                if self.was_deleted(number):
+                    raise
                 raise StoreCorrupt(
                     "gone while it was to be read", path=str(self.folder.segment(number)), offset=0
                 ) from None

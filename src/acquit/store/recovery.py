@@ -30,7 +30,7 @@ from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.store.catalog import Catalog, RecordReader
 from acquit.store.chores import read_header
 from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error
-from acquit.store.folder import EVENTS, Folder, StoreIdentity
+from acquit.store.folder import EVENTS, SEGMENT, Folder, StoreIdentity
 from acquit.store.housekeeper import Housekeeper
 from acquit.store.interface import Digest, Erasing, Position, Record, RecordRun, Replay, SegmentInfo
 from acquit.store.journal import SegmentedJournal
@@ -63,6 +63,42 @@ class RecoveryReport:
     """Segments up to this one were deleted by retention."""
 
 
+@dataclass(slots=True)
+class Succession:
+    """Places of segments that are read one after the other: each must be the one that follows the one before."""
+
+    _before: tuple[int, Position, int] | None = None
+    """Number, end and valid bytes of the segment before."""
+
+    def check(self, segment: SegmentReader, number: int, store: uuid.UUID) -> None:
+        """Check that this is that segment of the store, and the one of its place. Raises StoreCorrupt."""
+        header = segment.header
+        if header.number != number or header.store != store:
+            raise segment.corrupt(f"segment {header.number} of store {header.store}", 0)
+        if self._before is None:
+            return
+        before, end, valid_bytes = self._before
+        if number != before + 1:
+            raise missing(segment.path, before + 1)
+        if header.previous_number != before or header.base != end:
+            raise segment.corrupt(f"does not follow segment {before}, which ends at {end}", 0)
+        if header.previous_length != valid_bytes:
+            raise segment.corrupt(
+                f"says that segment {before} had {header.previous_length} bytes; it has {valid_bytes}", 0
+            )
+
+    def passed(self, segment: SegmentReader) -> None:
+        """Take note of a segment that was read to its end."""
+        end = segment.seal.end if segment.seal is not None else segment.position
+        self._before = segment.header.number, end, segment.offset
+
+
+def missing(beside: Path, number: int) -> StoreCorrupt:
+    """The error for a segment that is needed, and is not in the folder of another."""
+    path = beside.with_name(f"{number:020}{SEGMENT}")
+    return StoreCorrupt("this segment is needed and is not there", path=str(path), offset=0)
+
+
 _LEFT: Final = int(StoreKind.LEFT)
 """The lowest of the store's own kinds."""
 
@@ -73,8 +109,7 @@ class Replayer:
 
     replay: Replay
     report: RecoveryReport = field(default_factory=RecoveryReport)
-    _before: tuple[int, Position, int] | None = None
-    """Number, end and valid bytes of the segment before."""
+    _places: Succession = field(default_factory=Succession)
 
     def segment(self, segment: SegmentReader, number: int, store: uuid.UUID) -> None:
         """Replay all whole batches of the next segment, which must be this one of this store and follow the one before.
@@ -83,7 +118,7 @@ class Replayer:
         later version of acquit wrote. Whether the segment may end where it
         does is for `SegmentReader.check_end` to say.
         """
-        self._check_place(segment, number, store)
+        self._places.check(segment, number, store)
         report, replay = self.report, self.replay
         report.segments += 1
         replay.segment(segment.header.number, segment.header.base)
@@ -100,21 +135,7 @@ class Replayer:
             raise StoreVersionUnsupported(f"{segment.path}, offset {segment.offset}: {error}") from error
         report.valid_bytes += segment.offset
         report.sealed = segment.seal is not None
-        self._before = number, segment.seal.end if segment.seal is not None else segment.position, segment.offset
-
-    def _check_place(self, segment: SegmentReader, number: int, store: uuid.UUID) -> None:
-        header = segment.header
-        if header.number != number or header.store != store:
-            raise segment.corrupt(f"segment {header.number} of store {header.store}", 0)
-        if self._before is None:
-            return
-        before, end, valid_bytes = self._before
-        if header.previous_number != before or header.base != end:
-            raise segment.corrupt(f"does not follow segment {before}, which ends at {end}", 0)
-        if header.previous_length != valid_bytes:
-            raise segment.corrupt(
-                f"says that segment {before} had {header.previous_length} bytes; it has {valid_bytes}", 0
-            )
+        self._places.passed(segment)
 
     def _noting(self, found: Iterator[RecordRun]) -> Iterator[RecordRun]:
         for run in found:
@@ -241,9 +262,6 @@ def _replay_all(folder: Folder, identity: StoreIdentity, replayer: Replayer, cat
     for number in numbers:
         path = folder.segment(number)
         newest = number == numbers[-1]
-        if tail is not None and number != tail.header.number + 1:
-            missing = folder.segment(tail.header.number + 1)
-            raise StoreCorrupt("this segment is needed and is not there", path=str(missing), offset=0)
         try:
             segment = SegmentReader(folder.disk, path, hashing=newest)
         except OSError as error:
@@ -264,8 +282,7 @@ def _replay_all(folder: Folder, identity: StoreIdentity, replayer: Replayer, cat
             tail = Tail(header, path, end, segment.offset, sha256.copy(), sealed, cut)
     assert tail is not None
     if numbers[0] > max(1, replayer.report.left_through + 1):
-        missing = folder.segment(numbers[0] - 1)
-        raise StoreCorrupt("this segment is needed and is not there", path=str(missing), offset=0)
+        raise missing(folder.segment(numbers[0]), numbers[0] - 1)
     catalog.segments = (*_archived(folder, infos[0]), *infos)
     catalog.end = tail.end
     return tail

@@ -62,6 +62,16 @@ def test_a_snapshot_is_marked(shell: Shell, tmp_path: Path) -> None:
     assert (copy / "restored.json").exists()
 
 
+def test_a_copy_without_a_journal_is_damaged(shell: Shell, tmp_path: Path) -> None:
+    acquit.Broker(tmp_path / "data").close()
+    for path in (tmp_path / "data" / "journal").iterdir():
+        path.unlink()
+    for command in (("restore",), ("ledger", "balance", "--data"), ("ledger", "audit-log", "--data")):
+        ran = shell(*command, tmp_path / "data")
+        assert ran.code == Exit.UNSOUND
+        assert ran.err == f"acquit: {tmp_path / 'data' / 'journal'}, offset 0: no segment is there\n"
+
+
 def test_a_copy_without_the_archive_is_whole_and_says_what_it_was_made_without(shell: Shell, tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     small = JournalOptions(segment_bytes=1 << 20, first_segment_bytes=1 << 20, recovery_bytes_max=1 << 20)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreVersionUnsupported
+from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.ledger.duplicates import LIMIT
 from acquit.ledger.events import Event, EventFlag, EventKind, fingerprint, pack_event
-from acquit.ledger.fold import _APPLIERS, ANOMALIES_MAX, Fold
+from acquit.ledger.fold import _APPLIERS, ANOMALIES_MAX, ATTEMPTS, Fold, read_fold
 from acquit.ledger.live import Notes
 from acquit.ledger.live_messages import LiveMessages
 from acquit.ledger.records import (
@@ -34,9 +36,13 @@ from acquit.ledger.records import (
     encode_events,
 )
 from acquit.ledger.totals import QueueTotals, Summary, SummaryRow
-from acquit.store.interface import SKIPPABLE, Position, Record
+from acquit.store.interface import SKIPPABLE, Position, Record, Replay
+from acquit.store.reading import FolderReader
 from acquit.store.record import StoreKind
+from acquit.store.recovery import RecoveryReport
 from acquit.store.segment import DeletedSegment, encode_left
+from acquit.testing.simulation.disk import FaultyDisk
+from tests.support.mini_broker import DATA, MiniBroker
 from tests.support.raw_journal import run_of
 
 MARK = fingerprint(b"payload")
@@ -622,3 +628,30 @@ def test_a_deletion_is_remembered(log: Log) -> None:
     gone = DeletedSegment(3, 100, bytes(32), 1, 2)
     log.record(EncodedRecord(StoreKind.DELETED, bytes(48), gone.encode()))
     assert log.fold.deleted == gone
+
+
+# -- beside a running broker -------------------------------------------------------------------------------------------
+class Deleted(FolderReader):
+    """Folder in which retention deletes what is to be read, so many times."""
+
+    times = 0
+
+    def replay(self, replay: Replay, *, archive: bool = False) -> RecoveryReport:
+        if self.times:
+            self.times -= 1
+            replay.segment(1, Position(0))
+            raise KeyError("deleted")
+        return super().replay(replay, archive=archive)
+
+
+def test_a_folder_is_read_again_where_retention_deletes_what_is_to_be_read() -> None:
+    disk = FaultyDisk()
+    broker = MiniBroker(disk, random.Random(1))
+    broker.post(broker.declare(), b"body")
+    broker.sync()
+    reader = Deleted(DATA, disk)
+    reader.times = ATTEMPTS - 1
+    assert len(read_fold(reader).messages) == 1
+    reader.times = ATTEMPTS
+    with pytest.raises(StoreError, match="retention deleted what was to be read, at each of 5 attempts"):
+        read_fold(reader)

@@ -299,6 +299,27 @@ def test_a_stub_that_retention_removes_meanwhile() -> None:
     assert verify(DATA, disk=disk).problems == ()
 
 
+def test_a_segment_that_retention_deletes_meanwhile() -> None:
+    disk = grown()
+
+    def delete(done: int, total: int) -> None:
+        if done == 1:
+            for number in (1, 2, 3):
+                remove(disk, number)
+                remove(disk, number, EVENTS)
+
+    found = verify(DATA, disk=disk, progress=delete)
+    assert found.problems == ()
+    places = [link.place for link in found.links[:4]]
+    assert places == [SegmentPlace.ARCHIVE, SegmentPlace.DELETED, SegmentPlace.DELETED, SegmentPlace.ARCHIVE]
+
+
+def test_a_segment_that_somebody_removes_meanwhile() -> None:
+    disk = grown()
+    found = verify(DATA, disk=disk, progress=lambda done, total: remove(disk, 5) if done == 1 else None)
+    assert "segment 5: segment 5 is not in /data" in found.problems
+
+
 def test_a_segment_that_cannot_be_read_against_a_head_of_it() -> None:
     """It is read once more for that."""
     disk = grown()

@@ -365,6 +365,15 @@ def test_damage_is_not_copied() -> None:
         back_up(DATA, DATA, disk=world.disk, target_disk=MemoryDisk())
 
 
+def test_a_segment_of_another_journal_is_not_copied() -> None:
+    world, other = lively(20), lively(20)
+    second = Folder(DATA, world.disk).numbers()[1]
+    path = Folder(DATA, world.disk).segment(second)
+    world.disk.files[path] = other.disk.files[path]  # type: ignore[attr-defined]
+    with pytest.raises(StoreCorrupt, match=rf"segment {second} of store {other.opened.identity.store}"):
+        back_up(DATA, DATA, disk=world.disk, target_disk=MemoryDisk())
+
+
 def spoiled(how: str, path: Path, disk: FaultyDisk) -> str:
     """Damage a file, and return what is said of it."""
     if how == "flipped":

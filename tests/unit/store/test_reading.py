@@ -11,8 +11,9 @@ import pytest
 from acquit.errors import StoreCorrupt, StoreMissing
 from acquit.ledger.audit_lines import read_audit
 from acquit.ledger.history import history
-from acquit.store.backup import back_up
+from acquit.store.backup import back_up, mark
 from acquit.store.reading import FolderReader
+from acquit.store.scan import SegmentReader
 from acquit.store.segment import HEADER_BYTES
 from acquit.testing.simulation.disk import FaultyDisk, PowerLoss
 from tests.support.raw_journal import DATA, Gathered, Raw
@@ -91,6 +92,18 @@ def test_a_segment_that_is_not_the_one_of_its_place() -> None:
         FolderReader(DATA, disk).replay(Gathered())
 
 
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_journal_that_lacks_a_segment_is_not_copied(number: int) -> None:
+    """Nobody could start a broker on the copy."""
+    disk, _ = grown()
+    needed = DATA / "journal" / f"{number:020}.seg"
+    disk.delete(needed)
+    with pytest.raises(StoreCorrupt, match=rf"{needed}, offset 0: this segment is needed and is not there"):
+        copy(DATA, disk)
+    with pytest.raises(StoreCorrupt, match=rf"{needed}, offset 0: this segment is needed and is not there"):
+        Raw(disk.after_kill())
+
+
 def test_only_as_far_back_as_there_is_no_gap() -> None:
     disk, _ = grown()
     disk.delete(DATA / "archive" / f"{2:020}.seg")
@@ -142,6 +155,39 @@ def test_a_segment_that_is_gone_when_it_is_opened() -> None:
     reader = FolderReader(DATA, disk)
     with pytest.raises(KeyError):
         reader.open(99)
+
+
+@pytest.mark.parametrize("read", [replay, show, audit, copy, lambda path, disk: mark(path, disk=disk)])
+def test_a_folder_whose_journal_is_gone_is_damaged_for_every_reader(
+    read: Callable[[Path, FaultyDisk], object],
+) -> None:
+    disk, _ = grown()
+    for number in (3, 4, 5):
+        disk.delete(DATA / "journal" / f"{number:020}.seg")
+    for number in (1, 2):
+        disk.delete(DATA / "archive" / f"{number:020}.seg")
+    with pytest.raises(StoreCorrupt, match=r"/data/journal, offset 0: no segment is there"):
+        read(DATA, disk.after_kill())
+
+
+class BesideRetention(FolderReader):
+    """Reads a folder in which retention deletes the second segment, and what is before it, once the first is open."""
+
+    def open(self, number: int, *, hashing: bool = False) -> SegmentReader:
+        segment = super().open(number, hashing=hashing)
+        if number == 1:
+            assert isinstance(self.folder.disk, FaultyDisk)
+            for gone in (1, 2):
+                self.folder.disk.delete(self.folder.segment(gone, archived=True))
+        return segment
+
+
+def test_what_retention_deletes_before_it_is_read_is_no_damage() -> None:
+    disk, _ = grown()
+    with pytest.raises(KeyError):
+        BesideRetention(DATA, disk).replay(Gathered(), archive=True)
+    disk, _ = grown()
+    assert list(read_audit(BesideRetention(DATA, disk))) == []
 
 
 def test_no_data_folder() -> None:
