@@ -13,7 +13,7 @@ is on record before it is done, so all these records are in the copy.
 copy was taken, given numbers to messages that the copy gives to others, and agreed with its peers on deliveries that
 the copy has never heard of. So a copy is marked (``backup.json``), and whoever opens a marked folder begins a new
 epoch: sequences go on far above all that the original can have used, and the broker gets another container-id, so that
-no link of its past is resumed. Then the mark is renamed to ``restored.json``.
+a peer takes no link for one of the original. Then the mark is renamed to ``restored.json``.
 
 **What is left behind.** A copy without the archive has only what recovery reads. The mark says up to which segment
 that is so, and later copies of that copy say it, too: to verify a journal is to tell what was never taken along from
