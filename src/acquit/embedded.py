@@ -165,6 +165,10 @@ class Broker:
         forked child: nothing, for the broker is the parent's."""
         if os.getpid() != self._process:
             return  # before the lock, which a thread of the parent may have had
+        if threading.current_thread() is self._thread:
+            # In a finalizer, which the garbage collector runs on any thread: this one cannot wait for its own end.
+            threading.Thread(target=self.close, name="acquit-broker closing").start()
+            return
         with self._closing:
             if self._closed:
                 return

@@ -75,8 +75,7 @@ class Requester(Closing):
     def close(self, timeout: float | None = None) -> None:
         """Detach both links. Requests that wait end in LinkDetached. The time-out defaults to the connection's
         close_timeout_ms."""
-        if self._loop.gone is None:
-            self._loop.run(self._aio.close(timeout))
+        self._loop.close(self._aio.close(timeout))
 
 
 Handler: TypeAlias = Callable[[ReceivedMessage], Reply]

@@ -6,6 +6,9 @@ broker like one that crashed, which is what it did. While the interpreter is fin
 and nothing may wait for it: a finalizer that closes something closes nothing, and whoever wants more hears why. Just
 before, while it still runs, what was sent without waiting gets a few seconds for its outcome, lest it vanish silently.
 
+The garbage collector runs finalizers on whatever thread it happens to run on, the loop thread among them, which cannot
+wait for itself. What a finalizer closes there begins to close, and whatever else would wait there is refused.
+
 A forked child (a Spark worker, a multiprocessing pool) has none of its parent's threads. There the loop thread is made
 anew when it is needed, and the parent's connections are taken from the child: their sockets are replaced by the null
 device, so that the broker notices when the parent goes, and whoever uses one hears that it does not survive a fork.
@@ -30,7 +33,7 @@ from acquit import forks
 from acquit.client.closing import flush_at_exit
 from acquit.client.driver import Driver
 from acquit.client.receipts import P, Promise, call_when_done
-from acquit.errors import ConnectionLost
+from acquit.errors import AcquitError, ConnectionLost, LocalProtocolError
 
 logger = logging.getLogger("acquit.client")
 
@@ -38,6 +41,10 @@ T = TypeVar("T")
 
 FORKED: Final = "this connection was opened before the process was forked: connect again in the child"
 EXITING: Final = "the interpreter ends, and stops the thread that serves its connections"
+ON_ITSELF: Final = (
+    "called on the thread that serves all connections, which cannot wait for itself: perhaps in a finalizer (__del__, "
+    "the end of a generator), which the garbage collector runs on any thread"
+)
 
 
 class _Call(Generic[T]):
@@ -91,9 +98,15 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="acquit", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="acquit", daemon=True)
+        self._thread.start()
         self.forked = False
         """True if this is a child process, and the thread is the parent's."""
+
+    @property
+    def is_here(self) -> bool:
+        """True if the caller runs on the thread itself, which must not wait for what only it can bring about."""
+        return threading.get_ident() == self._thread.ident
 
     @property
     def gone(self) -> str | None:
@@ -102,16 +115,21 @@ class LoopThread:
         return FORKED if self.forked else _exiting()
 
     def check(self) -> None:
-        """Raise ConnectionLost where the thread does nothing any more."""
+        """Raise ConnectionLost where the thread does nothing any more, and LocalProtocolError on the thread itself."""
         if (gone := self.gone) is not None:
             raise ConnectionLost(gone)
+        if self.is_here:
+            raise LocalProtocolError(ON_ITSELF)
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine there and wait for its result. An interrupt of this thread cancels it. Raises
-        ConnectionLost in a forked child, and in a finalizer at the end of the interpreter."""
-        if self.gone is not None:
-            coroutine.close()
+        ConnectionLost in a forked child, and in a finalizer at the end of the interpreter; LocalProtocolError on the
+        thread itself."""
+        try:
             self.check()
+        except AcquitError:
+            coroutine.close()
+            raise
         call = _Call(coroutine, self._loop)
         try:
             call.wait(None)
@@ -119,6 +137,16 @@ class LoopThread:
             call.cancel()
             raise
         return call.result()
+
+    def close(self, coroutine: Coroutine[object, object, None]) -> None:
+        """`run` a coroutine that ends something. Where the thread does nothing any more, neither does this; on the
+        thread itself the coroutine begins, and nobody waits for it."""
+        if self.gone is not None:
+            coroutine.close()
+        elif self.is_here:
+            _Call(coroutine, self._loop)
+        else:
+            self.run(coroutine)
 
     def catch_up(self) -> None:
         """Wait until all that was asked for before has been looked at there."""
@@ -151,6 +179,13 @@ _drivers: Final[weakref.WeakSet[Driver]] = weakref.WeakSet()
 
 def _exiting() -> str | None:
     return EXITING if sys.is_finalizing() else None
+
+
+def _endless() -> AcquitError | None:
+    """Return why a wait in this thread would be for ever; None where it can be over."""
+    if (exiting := _exiting()) is not None:
+        return ConnectionLost(exiting)
+    return LocalProtocolError(ON_ITSELF) if _loop_thread is not None and _loop_thread.is_here else None
 
 
 def loop_thread() -> LoopThread:
@@ -236,9 +271,9 @@ class Gate:
 
     def wait(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until `ready`, looking again at each `open`. False at the time-out. Raises ConnectionLost where that
-        would be for ever, as the interpreter ends."""
-        if (exiting := _exiting()) is not None and not ready():
-            raise ConnectionLost(exiting)
+        would be for ever, as the interpreter ends, and LocalProtocolError on the loop thread."""
+        if (timeout_s is None or timeout_s > 0) and (endless := _endless()) is not None and not ready():
+            raise endless
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         opened = threading.Lock()
         opened.acquire()
@@ -335,10 +370,10 @@ def when_done(promise: P, callback: Callable[[P], object]) -> None:
 
 def wait(promise: Promise, timeout_s: float | None) -> bool:
     """Wait in this thread for a promise of the loop thread. False when the time is over first, or the interpreter
-    ends."""
+    ends, and on the loop thread itself."""
     if promise.done:
         return True
-    if (timeout_s is not None and timeout_s <= 0) or _exiting() is not None:
+    if (timeout_s is not None and timeout_s <= 0) or _endless() is not None:
         return False
     ended = threading.Lock()
     ended.acquire()

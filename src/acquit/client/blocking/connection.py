@@ -87,11 +87,9 @@ class Connection(Closing):
         (by default after close_timeout_ms for each of the two), the connection is cut off. Whatever `on_event` is to be
         told has been told then, unless it takes longer than a second over it."""
         driver = self._aio._driver
-        if self._loop.gone is not None:
-            return
         if not driver.core.closed.done:
-            self._loop.run(self._aio.close(timeout))
-        if driver.settings.on_event is not None:
+            self._loop.close(self._aio.close(timeout))
+        if driver.settings.on_event is not None and self._loop.gone is None and not self._loop.is_here:
             callback_thread().catch_up(_TELLING_S)
 
     def __repr__(self) -> str:

@@ -159,8 +159,8 @@ class Receiver(Closing, Iterator[ReceivedMessage]):
         """Detach. Messages that were handed out and not acknowledged go back as modified(delivery-failed), those still
         in the buffer as released; a `default_outcome` replaces both. In NO_ACK the latter are lost. The time-out
         defaults to the connection's close_timeout_ms."""
-        if not self._core.detached.done and self._loop.gone is None:
-            self._loop.run(self._aio.close(timeout))
+        if not self._core.detached.done:
+            self._loop.close(self._aio.close(timeout))
 
     def __iter__(self) -> Self:
         return self
@@ -326,7 +326,7 @@ class Listener:
         """
         check_timeout(timeout)
         self._core.begin_stop()
-        if self._core.asked_from_inside or self._loop.gone is not None:
+        if self._core.asked_from_inside or self._loop.gone is not None or self._loop.is_here:
             return self.done
         done = wait(self._core.ended, timeout)
         self._loop.run(self._receiver._said())

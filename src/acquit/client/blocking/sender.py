@@ -97,6 +97,7 @@ class Sender(Closing):
             return self._begin_send(message, timeout, delivery_mode, limited=timeout is not None)
         core = self._core
         core.check()
+        self._loop.check()
         receipt = SendReceipt(core.encode(message, delivery_mode), True)
         timeout_s = self._timeout_s(timeout)
         ends_at = time.monotonic() + timeout_s
@@ -183,8 +184,8 @@ class Sender(Closing):
         """Wait for the outcomes of all sends, then detach. What has no outcome when the time is over ends in
         DeliveryInDoubt, or, if it never left, as LinkDetached: ask the receipts. The time-out defaults to the
         connection's close_timeout_ms."""
-        if not self._core.detached.done and self._loop.gone is None:
-            self._loop.run(self._aio.close(timeout))
+        if not self._core.detached.done:
+            self._loop.close(self._aio.close(timeout))
 
     def __repr__(self) -> str:
         return repr(self._aio)

@@ -225,8 +225,7 @@ class Session(Closing):
         """Undo all that was sent and received in the session since the last end of a transaction (TRANSACTED): what
         was received comes again, with a raised `delivery_count`; what was prefetched goes back and comes again as well.
         Raises nothing when the connection is lost: that is a rollback, too."""
-        if self._loop.gone is None:
-            self._loop.run(self._aio.rollback(timeout))
+        self._loop.close(self._aio.rollback(timeout))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -243,8 +242,8 @@ class Session(Closing):
     def close(self, timeout: float | None = None) -> None:
         """Close its senders and receivers as they do by themselves, and end the session. An open transaction is rolled
         back."""
-        if not self._core.ended.done and self._loop.gone is None:
-            self._loop.run(self._aio.close(timeout))
+        if not self._core.ended.done:
+            self._loop.close(self._aio.close(timeout))
 
     def __repr__(self) -> str:
         return repr(self._aio)
