@@ -44,7 +44,7 @@
     │   ├── Unreliable                the link is pre-settled: there is nothing to acknowledge
     │   └── CreditExhausted           nothing more comes until messages are acknowledged
     ├── BodyError                     the body of a message is not what was asked for; says what it is
-    ├── InboxConflict                 another transaction has remembered the same message at the same time
+    ├── InboxConflict                 somebody else has, or works on, the same message at the same time
     ├── StoreError                    the journal
     │   ├── StoreMissing              the folder is none of acquit
     │   ├── StoreLocked               another process has the folder open
@@ -337,8 +337,8 @@ class BodyError(AcquitError, ValueError):
 
 
 class InboxConflict(AcquitError):
-    """The same message was remembered by another transaction at the same time, which has committed. Roll back, and
-    release the message: when it comes again it is a duplicate."""
+    """The same message was remembered by another transaction at the same time, which has committed, or is worked on in
+    another block of `Inbox.once`. Roll back, and release the message: when it comes again it is a duplicate, or new."""
 
 
 class StoreError(AcquitError):

@@ -105,6 +105,8 @@ class Inbox:
         self._lock = threading.Lock()
         self._known: OrderedDict[Identity, float] = OrderedDict()
         self._bodies: dict[tuple[str, str], int] = {}
+        self._under_way: dict[Identity, MessageCore] = {}
+        """Deliveries that are worked on in a block of `once`."""
         self._duplicates = 0
 
     @property
@@ -119,8 +121,13 @@ class Inbox:
     def remember(self, message: MessageCore) -> InboxVerdict:
         """Tell whether the message was here before; it is known from now on.
 
-        Raises DecodeError for a message that cannot be read: reject it.
+        Raises InboxConflict where a block of `once` works on an earlier delivery of the same message: nobody can tell
+        yet whether that will be done, so release this one, and it comes again. Raises DecodeError for a message that
+        cannot be read: reject it.
         """
+        return self._remember(message, works=False)
+
+    def _remember(self, message: MessageCore, *, works: bool) -> InboxVerdict:
         identity = self._identify(message)
         if identity is None:
             return InboxVerdict.UNIDENTIFIED
@@ -128,8 +135,16 @@ class Inbox:
             now = self._clock()
             self._prune(now)
             if identity in self._known:
+                under_way = self._under_way.get(identity)
+                if under_way is not None and _may_be_one(under_way, message):
+                    raise InboxConflict(
+                        f"{identity.name} of {identity.scope} is worked on, as an earlier delivery of one message: "
+                        "release this one, and it comes again"
+                    )
                 self._duplicates += 1
                 return InboxVerdict.DUPLICATE
+            if works:
+                self._under_way[identity] = message
             self._known[identity] = now
             name = (identity.scope, identity.name)
             self._bodies[name] = others = self._bodies.get(name, 0) + 1
@@ -147,14 +162,25 @@ class Inbox:
     @contextmanager
     def once(self, message: MessageCore) -> Iterator[InboxVerdict]:
         """A block for the work on a message, which gets the verdict of `remember`, and is to work unless that is
-        DUPLICATE. When the block raises, a message that was not a duplicate is forgotten."""
-        verdict = self.remember(message)
+        DUPLICATE. When the block raises, a message that was not a duplicate is forgotten. Raises as `remember`."""
+        verdict = self._remember(message, works=True)
         try:
             yield verdict
         except BaseException:
             if verdict:
-                self.forget(message)
+                self._end_work(message, done=False)
             raise
+        if verdict:
+            self._end_work(message, done=True)
+
+    def _end_work(self, message: MessageCore, *, done: bool) -> None:
+        identity = self._identify(message)
+        with self._lock:
+            if identity is not None and self._under_way.get(identity) is message:  # else it had left the window
+                if done:
+                    del self._under_way[identity]
+                else:
+                    self._drop(identity)
 
     def _prune(self, now: float) -> None:
         if self._age_max_s is None:
@@ -167,6 +193,7 @@ class Inbox:
 
     def _drop(self, identity: Identity) -> None:
         del self._known[identity]
+        self._under_way.pop(identity, None)
         name = (identity.scope, identity.name)
         left = self._bodies[name] - 1
         if left:
@@ -331,6 +358,13 @@ class SqlInbox:
     def _delete_before(self, cursor: Cursor, remembered_ms: int) -> int:
         cursor.execute(*self._prune_age(remembered_ms))
         return max(cursor.rowcount, 0)  # -1: the driver cannot tell (PEP 249)
+
+
+def _may_be_one(earlier: MessageCore, later: MessageCore) -> bool:
+    """Return False if two deliveries are certainly of two postings, each of which comes again if it is not accepted.
+    Of one posting the later is the only one that does: the earlier was lost with its connection or its lock."""
+    sequences = earlier.sequence, later.sequence
+    return None in sequences or sequences[0] == sequences[1]
 
 
 def _new_or_changed(identity: Identity, *, changed: bool) -> InboxVerdict:

@@ -16,6 +16,8 @@ from acquit.client.identity import Identity
 from acquit.client.inbox import Inbox, InboxVerdict, SqlInbox
 from acquit.client.received import MessageCore
 from acquit.errors import ConfigurationError, InboxConflict
+from acquit.protocol.extensions import SEQUENCE
+from acquit.protocol.types import ULong
 from tests.support.server import Rig, Server
 
 NEW, DUPLICATE, CHANGED, UNIDENTIFIED = (
@@ -136,6 +138,57 @@ def test_work_that_failed_is_not_remembered() -> None:
         fail()
     assert told == [NEW, DUPLICATE]
     assert inbox.remember(message) is DUPLICATE
+
+
+def stamped(*sequences: int | None) -> list[MessageCore]:
+    """Deliveries of one message id and one body, with these sequences."""
+    annotations = [{} if number is None else {SEQUENCE: ULong(number)} for number in sequences]
+    return received(*(Message("x", message_id="a", annotations=one) for one in annotations))
+
+
+@pytest.mark.parametrize("sequences", [(1, 1), (None, None), (None, 1)])
+def test_a_message_that_is_worked_on_is_no_duplicate_of_what_may_fail(sequences: tuple[int | None, int | None]) -> None:
+    """It was delivered again, as the connection of the first was lost: acknowledged, it would never come again."""
+    inbox = Inbox()
+    first, again = stamped(*sequences)
+
+    def work_in_vain() -> None:
+        with inbox.once(first) as verdict:
+            assert verdict is NEW
+            for ask in (inbox.remember, lambda message: inbox.once(message).__enter__()):
+                with pytest.raises(InboxConflict, match="string:a of q is worked on, as an earlier delivery"):
+                    ask(again)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work_in_vain()
+    with inbox.once(again) as verdict:
+        assert verdict is NEW
+    assert inbox.remember(first) is DUPLICATE  # the work was done
+    assert inbox.duplicates == 1
+
+
+def test_a_message_that_was_sent_twice_is_a_duplicate_while_it_is_worked_on() -> None:
+    """Each of the two comes again where its own delivery goes back."""
+    inbox = Inbox()
+    first, other = stamped(1, 2)
+    with inbox.once(first) as verdict:
+        assert (verdict, inbox.remember(other)) == (NEW, DUPLICATE)
+
+
+def test_what_left_the_window_while_it_was_worked_on_is_another_s() -> None:
+    inbox = Inbox(window=1)
+    first, again = stamped(1, 1)
+    (other,) = numbered(1)
+
+    def work_in_vain() -> None:
+        with inbox.once(first):
+            assert [inbox.remember(other), inbox.remember(again)] == [NEW, NEW]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work_in_vain()
+    assert inbox.remember(again) is DUPLICATE
 
 
 def test_one_of_many_threads_is_told_that_a_message_is_new() -> None:
