@@ -441,14 +441,21 @@ class ReceiverCore(ReceiverBase):
     def withdraw(self, delivery: Delivery) -> bool:
         """The peer took back a delivery. True if it was still in the buffer, from where it is gone now."""
         for message in list(self.buffer):
-            if message.delivery is delivery:
-                try:
-                    self.buffer.remove(message)
-                except ValueError:  # handed out this moment
-                    return False
+            if message.delivery is delivery and self.take_out(message):
                 self.give_back(message)
                 return True
         return False
+
+    def take_out(self, message: MessageCore) -> bool:
+        """Take a message out of the midst of the buffer. False where it is not there: it was handed out."""
+        while True:
+            try:
+                self.buffer.remove(message)
+            except IndexError:  # a thread has taken another meanwhile
+                continue
+            except ValueError:
+                return False
+            return True
 
     def put_back(self, messages: list[MessageCore]) -> None:
         """Recover: handed-out messages go back to the front of the buffer, in the order they were handed out."""

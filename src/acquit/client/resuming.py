@@ -140,7 +140,10 @@ class ResumingReceiver(ReceiverCore):
         receipt.lasting = True
         self._receipts[receipt] = None
         if len(self._receipts) > 2 * RECEIPTS_MAX:
-            self._receipts = {one: None for one in self._receipts if not one.done}
+            for ended in [
+                one for one in list(self._receipts) if one.done
+            ]:  # in steps that other threads may come between
+                self._receipts.pop(ended, None)
         entries = [StoreEntry(EntryKind.OUTCOME, name, one.delivery_tag, encoded) for one in messages]
 
         def safe(error: BaseException | None) -> None:
@@ -255,11 +258,8 @@ class ResumingReceiver(ReceiverCore):
     def _drop(self, message: MessageCore) -> None:
         """A message is not ours any more: it is taken out of the buffer, or whoever has it will hear so."""
         message.delivery.context = TAKEN_BACK
-        try:
-            self.buffer.remove(message)
-        except ValueError:
-            return
-        self.give_back(message)
+        if self.take_out(message):
+            self.give_back(message)
 
     @property
     def kept(self) -> list[MessageCore]:
@@ -517,19 +517,26 @@ class ResumingSender(SenderCore):
         promise.storing = True
 
         def safe(error: BaseException | None) -> None:
-            promise.storing = False
             if error is not None:
-                failure = Failure(LinkDetached, f"the message could not be stored, and was not sent: {error}")
-                self.session.core.post((promise.fail, failure))
-            else:
-                self._enter(promise)
+                self.session.core.post((self._not_stored, promise, error))
+                return
+            promise.storing = False
+            self._enter(promise)
             self._storing.pop(promise)  # when it is in the queue: a flush must see it in one of the two
 
         try:
             self._store.write([entry], safe)
         except ConfigurationError:  # it is closed
             self._storing.pop(promise)
+            self._queued_bytes -= len(promise.payload)
             raise
+
+    def _not_stored(self, promise: SendPromise, error: BaseException) -> None:
+        promise.storing = False
+        self._storing.pop(promise, None)
+        self._sent_bytes += len(promise.payload)
+        self._fail(promise, Failure(LinkDetached, f"the message could not be stored, and was not sent: {error}"))
+        self.notify()
 
     def _enter(self, promise: SendPromise) -> None:
         self.queue.append(promise)
@@ -770,8 +777,8 @@ def _lasting_tags(now_s: float) -> Iterator[bytes]:
     """Yield delivery-tags that no earlier life of the program has used: by time, by chance, and counted."""
     import secrets
 
-    begin = f"{int(now_s * 1000):012x}{secrets.token_hex(2)}"
-    return (f"{begin}{number:08x}".encode() for number in count())
+    begin = f"{int(now_s * 1000):012x}{secrets.token_hex(2)}".encode()
+    return map((begin + b"%08x").__mod__, count())  # no generator: threads that send and `prepare` may ask at once
 
 
 __all__ = ["ResumingReceiver", "ResumingSender"]

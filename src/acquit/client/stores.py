@@ -436,10 +436,15 @@ class SqlStore(_Writing):
         if self._connection is None:
             self._connection = self._connect()
         latest = {(one.link, int(one.kind), one.tag.hex()): one.value for one in entries}
-        cursor = self._connection.cursor()
-        _execute_many(cursor, [self._delete(*key) for key in latest])
-        _execute_many(cursor, [self._insert(*key, _text(value)) for key, value in latest.items() if value is not None])
-        self._connection.commit()
+        try:
+            cursor = self._connection.cursor()
+            _execute_many(cursor, [self._delete(*key) for key in latest])
+            inserted = [self._insert(*key, _text(value)) for key, value in latest.items() if value is not None]
+            _execute_many(cursor, inserted)
+            self._connection.commit()
+        except BaseException:
+            _roll_back(self._connection)  # half a transaction would keep the user's own database locked
+            raise
 
     def write_within(self, cursor: Cursor, entry: StoreEntry) -> None:
         """Write an entry in the transaction of `cursor`: for `remember` and `Sender.prepare`."""
@@ -532,6 +537,13 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _roll_back(connection: object) -> None:
+    rollback: Callable[[], object] | None = getattr(connection, "rollback", None)  # not every database has it (PEP 249)
+    if rollback is not None:
+        with contextlib.suppress(Exception):  # why it is rolled back is what is told
+            rollback()
 
 
 def _close(connection: object) -> None:

@@ -6,12 +6,13 @@ import pytest
 
 from acquit import errors
 from acquit.client.modes import MODES, AckMode
+from acquit.client.received import MessageCore
 from acquit.client.receiving import ReceiverCore
 from acquit.client.reconnecting import Reconnect
 from acquit.client.subscriptions import Subscription
 from acquit.protocol import events as ev
 from acquit.protocol.constants import ACCEPTED
-from acquit.protocol.definitions import Accepted, RcvSettleMode, SndSettleMode, Source, Target
+from acquit.protocol.definitions import Accepted, RcvSettleMode, Released, SndSettleMode, Source, Target
 from acquit.protocol.sender import SendingLink
 from acquit.protocol.types import Described, Symbol
 from tests.support.server import Rig, Server
@@ -538,6 +539,27 @@ def test_a_closed_receiver_hands_out_nothing_more() -> None:
     rig.run()
     assert receiver.detached.done
     receiver.detach()  # twice does no harm
+
+
+def test_what_the_peer_takes_back_leaves_the_buffer_while_a_thread_takes_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    receiver = rig.receiver(rig.session("individual"))
+    rig.server.offer("q", b"a", b"b", b"c")
+    rig.run()
+    taken: list[MessageCore | None] = []
+
+    def compared(one: MessageCore, other: object) -> bool:
+        if not taken:
+            taken.append(None)
+            taken[0] = receiver.take()  # as another thread may between any two comparisons
+        return one is other
+
+    monkeypatch.setattr(MessageCore, "__eq__", compared)
+    rig.peer.sending.unsettled()[1].settle(Released())
+    rig.run()
+    assert [message.body for message in (*taken, *receiver.buffer) if message is not None] == [b"a", b"c"]
 
 
 def test_notify_is_called_when_there_is_something_or_never_will_be() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from threading import Condition, Event
+from threading import Condition, Event, Thread
 
 import pytest
 
@@ -16,6 +17,7 @@ import acquit
 from acquit import (
     ConfigurationError,
     DeliveryInDoubt,
+    EntryKind,
     FileStore,
     LinkDetached,
     MemoryStore,
@@ -29,6 +31,7 @@ from acquit import (
 from acquit.broker.configuration import parse_options
 from acquit.client.entries import Done
 from acquit.client.receiving import ReceiverCore
+from acquit.client.sending import StoredPayload
 from acquit.client.threads import loop_thread
 from acquit.protocol.delivery import Delivery
 from acquit.testing import Proxy
@@ -564,6 +567,105 @@ def test_a_send_that_a_closed_store_does_not_take_is_not_waited_for(broker: acqu
         with pytest.raises(ConfigurationError, match="closed"):
             sender.send("b", wait=False)
         sender.flush(5)
+
+
+class FullStore(MemoryStore):
+    """A store that has no room for sends."""
+
+    def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
+        if done is not None and any(entry.kind is EntryKind.SEND for entry in entries):
+            done(OSError("no room"))
+        else:
+            super().write(entries, done)
+
+
+def test_a_flush_tells_that_sends_could_not_be_stored(broker: acquit.Broker) -> None:
+    with connect(broker.url) as connection:
+        sender = connection.session().sender("q", name="out", exactly_once=FullStore(), buffer_bytes=100)
+        for _ in range(3):
+            sender.send(bytes(200), wait=False)
+            with pytest.raises(LinkDetached, match="could not be stored, and was not sent: no room"):
+                sender.flush(5)
+            sender.flush(5)
+    assert depth(broker) == 0
+
+
+def test_threads_acknowledge_at_once(broker: acquit.Broker) -> None:
+    count = 6_000
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while (message := receiver.receive(timeout=1)) is not None:
+                message.accept(sync=False)
+        except BaseException as exc:
+            failed.append(exc)
+
+    interval = sys.getswitchinterval()
+    with connect(broker.url) as connection:
+        sender = connection.session().sender("q")
+        for _ in range(count):
+            sender.send(b"x", wait=False)
+        sender.flush(60)
+        receiver = receiver_of(connection, MemoryStore(), prefetch=count)
+        threads = [Thread(target=work) for _ in range(4)]
+        sys.setswitchinterval(1e-5)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+    assert not failed
+    assert depth(broker) == 0
+
+
+class NoCursor:
+    """A cursor that writes nothing."""
+
+    rowcount = 0
+
+    def execute(self, operation: str, parameters: object = (), /) -> None:
+        """Do nothing."""
+
+    def fetchall(self) -> list[object]:
+        return []
+
+
+def test_threads_send_and_prepare_at_once(broker: acquit.Broker, tmp_path: Path) -> None:
+    tags: list[bytes] = []
+    failed: list[BaseException] = []
+    over = Event()
+
+    def prepare() -> None:
+        try:
+            while not over.is_set():
+                prepared = sender.prepare("x", NoCursor())
+                assert isinstance(prepared.payload, StoredPayload)
+                tags.append(prepared.payload.tag)
+        except BaseException as exc:
+            failed.append(exc)
+
+    interval = sys.getswitchinterval()
+    with connect(broker.url) as connection, SqliteStore(tmp_path / "store") as store:
+        sender = connection.session().sender("q", name="out", exactly_once=store)
+        threads = [Thread(target=prepare) for _ in range(3)]
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in range(200):
+                sender.send("x", wait=False)
+        finally:
+            over.set()
+            sys.setswitchinterval(interval)
+            for thread in threads:
+                thread.join()
+        sender.flush(60)
+    assert not failed
+    assert len(set(tags)) == len(tags)
+    assert {len(tag) for tag in tags} == {24}
 
 
 def _end_termini(connection: acquit.Connection) -> None:

@@ -366,6 +366,56 @@ def test_who_waits_hears_that_the_disk_failed(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("fails", ["commit", "insert"])
+def test_a_store_that_failed_does_not_keep_the_user_s_database_locked(tmp_path: Path, fails: str) -> None:
+    path = tmp_path / "shop.db"
+    with contextlib.closing(sqlite3.connect(path, timeout=0.1)) as database:
+        database.execute("CREATE TABLE orders (number INTEGER)")
+        database.executemany("INSERT INTO orders VALUES (?)", [(number,) for number in range(2_000)])
+        database.commit()
+        store = SqlStore(lambda: sqlite3.connect(path, timeout=0.1))
+        if fails == "insert":
+            database.execute(
+                "CREATE TRIGGER no BEFORE INSERT ON acquit_deliveries BEGIN SELECT RAISE(ABORT, 'no'); END"
+            )
+            database.commit()
+        reading = database.execute("SELECT number FROM orders")
+        reading.fetchone()  # where the journal is no WAL, a commit waits for readers
+        errors: list[BaseException | None] = []
+        over = threading.Event()
+
+        def done(error: BaseException | None) -> None:
+            errors.append(error)
+            over.set()
+
+        store.write([outcome(b"1", Accepted())], done)
+        assert over.wait(10)
+        assert isinstance(errors[0], sqlite3.Error)
+        reading.close()
+        with contextlib.closing(sqlite3.connect(path, timeout=0.1)) as other:
+            other.execute("INSERT INTO orders VALUES (0)")
+            other.commit()
+        store.close()
+
+
+def test_a_database_without_transactions_can_fail(tmp_path: Path) -> None:
+    class Broken:
+        def __init__(self) -> None:
+            self._database = sqlite3.connect(tmp_path / "links.db")
+            self.commit = self._database.commit
+
+        def cursor(self) -> sqlite3.Cursor:
+            if threading.current_thread().name == "acquit-deliveries":
+                raise ZeroDivisionError
+            return self._database.cursor()
+
+    store = SqlStore(Broken, paramstyle="qmark")
+    errors: list[BaseException | None] = []
+    store.write([outcome(b"1", Accepted())], errors.append)
+    store.close()
+    assert isinstance(errors[0], ZeroDivisionError)
+
+
 def test_a_table_is_an_identifier(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="identifier"):
         SqliteStore(tmp_path / "links.db", "a b")
