@@ -557,8 +557,14 @@ class ReceiverCore(ReceiverBase):
 
     def _wait_ended(self) -> None:
         self._pulling -= 1
-        if self._pulling == 0 and self.spec.prefetch == 0 and self.failure is None and self.link.credit:
+        if self.spec.prefetch or self.failure is not None or not self.link.credit:
+            return
+        if self._pulling == 0:
             self.drain()
+        elif not self._draining:
+            wanted = max(0, self._pulling - len(self.buffer)) + self.resumptions
+            if wanted < self.link.credit:  # others go on waiting, each for one message
+                self.link.grant(wanted)
 
     def drain(self) -> Milestone:
         """Ask the peer to use the credit now or give it back. The promise ends when none is left."""

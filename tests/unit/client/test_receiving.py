@@ -336,6 +336,22 @@ def test_who_waits_on_gets_credit_again_after_another_s_drain() -> None:
     assert rig.peer.sending.credit == 1
 
 
+def test_the_credit_of_who_waits_no_more_is_not_left_to_the_others() -> None:
+    """A message that comes for nobody would be kept from all others."""
+    rig, receiver = pulling()
+    for _ in range(3):
+        receiver.begin_wait()
+    rig.run()
+    assert rig.peer.sending.credit == 3
+    receiver.end_wait()
+    rig.run()
+    assert rig.peer.sending.credit == 2
+    offered(rig, 1)
+    receiver.end_wait()  # with a message in the buffer, which the last one takes
+    rig.run()
+    assert rig.peer.sending.credit == 0
+
+
 # -- drain -------------------------------------------------------------------------------------------------------------
 
 
