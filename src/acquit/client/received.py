@@ -207,6 +207,8 @@ class MessageCore(Message):
                 f"{'' if isinstance(self.outcome, Accepted) else ', and the broker delivers it again'}; "
                 "give messages their outcome before the close"
             )
+        if self.attempts and not self.settled:
+            return AlreadySettled("`recover` has put this message back: receive it again before it gets an outcome")
         said = f"as {describe(self.outcome)}" if self.outcome is not None else "by the peer"
         return AlreadySettled(f"this delivery is settled already, {said}; the first outcome stands")
 

@@ -385,9 +385,11 @@ class SessionCore(SessionCoreBase):
         if self.transactions is not None:
             # What was handed out stays part of the transaction; what was not never was.
             self.engine.settle_all([message.delivery for message in buffered], RELEASED)
-            self.settle(handed_out, self._leave(receiver, ACCEPTED))
+            self.settle(handed_out, self._leave(receiver, ACCEPTED if self.mode.commits_all else FAILED))
             return
         wanted = receiver.spec.default_outcome
+        handed_out += [message for message in buffered if message.attempts]  # and put back by `recover`
+        buffered = [message for message in buffered if not message.attempts]
         if buffered and (outcome := self.mode.left_in_buffer) is not None:
             self.settle(buffered, wanted or outcome)
         if handed_out and (outcome := self.mode.left_handed_out) is not None:

@@ -434,6 +434,26 @@ def test_recover_leaves_behind_what_the_peer_took_back() -> None:
     assert bodies(list(receiver.buffer)) == [b"b", b"c"]
 
 
+def test_what_recover_has_put_back_was_handed_out_all_the_same() -> None:
+    """It goes back as that, so that a message of which each consumer dies comes to its end."""
+    rig = Rig()
+    session = rig.session("individual")
+    receiver = rig.receiver(session)
+    rig.server.offer("q", *letters(3))
+    rig.run()
+    first, second = rig.take(receiver, 2)
+    session.recover()
+    rig.run()
+    with pytest.raises(errors.AlreadySettled, match="`recover` has put this message back: receive it again"):
+        first.decide(ACCEPTED)
+    assert rig.take(receiver, 1) == [first]
+    session.settle_leftovers(receiver)
+    rig.run()
+    assert [state for _, state, _ in rig.server.outcomes()] == [Released(), *[Modified(delivery_failed=True)] * 2]
+    with pytest.raises(errors.AlreadySettled, match="while this message had no outcome: it ended as modified"):
+        second.decide(ACCEPTED)
+
+
 # -- closing -----------------------------------------------------------------------------------------------------------
 
 
