@@ -186,3 +186,21 @@ def test_who_is_told_that_a_node_was_deleted(connection: Connection, broker: acq
     with pytest.raises(NotFound):
         receiver.fetch(0)
     fill(session, address, 1)  # the session goes on, and the node is made again
+
+
+def test_a_handler_that_fails_ends_nothing(
+    connection: Connection, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is called in the midst of what the client does."""
+    session = connection.session()
+    receiver, sender = session.receiver(address, capacity=1), session.sender(f"{address}.other")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    receiver.set_async_exception_notify_handler(fail)
+    session.receiver(f"{address}; {{delete: always}}").close()
+    eventually(lambda: "the exception handler of" in caplog.text)
+    with pytest.raises(NotFound):
+        receiver.fetch(0)
+    sender.send("x", timeout=LONG)

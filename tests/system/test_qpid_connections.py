@@ -114,6 +114,30 @@ def test_fetch_ends_when_the_receiver_is_closed(url: str, address: str, ends: st
     connection.close()
 
 
+def test_a_receiver_that_is_closed_in_an_outage_takes_nothing_when_that_is_over(
+    broker: acquit.Broker, address: str
+) -> None:
+    """What was fetched from it is not acknowledged, so its link comes back."""
+    with (
+        Proxy(broker.url) as proxy,
+        closing(Connection.establish(proxy.url, reconnect=True, reconnect_interval=0.01, reconnect_log=False)) as there,
+        closing(Connection.establish(broker.url)) as here,
+    ):
+        session = there.session()
+        receiver = session.receiver(address, capacity=5)
+        fill(here.session(), address, 1)
+        message = receiver.fetch(LONG)
+        proxy.refuse()
+        proxy.cut()
+        eventually(lambda: not there._inner.connected)  # type: ignore[union-attr]
+        receiver.close()
+        proxy.accept()
+        eventually(lambda: there._inner.connected)  # type: ignore[union-attr]
+        contents = fill(here.session(), address, 3)
+        assert drained(here.session().receiver(address)) == ["0", *contents]
+        session.acknowledge(message)
+
+
 def test_errors_at_the_opening_are_the_links(url: str) -> None:
     connection = Connection(url)
     sender = connection.session().sender("q; {x: y}")

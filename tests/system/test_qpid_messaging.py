@@ -15,6 +15,7 @@ from acquit.compat.qpid.messaging import (
     RELEASED,
     UNLIMITED,
     Connection,
+    Constant,
     DecodeError,
     Disposition,
     Empty,
@@ -23,6 +24,7 @@ from acquit.compat.qpid.messaging import (
     LinkClosed,
     LinkError,
     Message,
+    MessagingError,
     NontransactionalSession,
     ReceiverError,
     SendError,
@@ -33,6 +35,7 @@ from acquit.compat.qpid.messaging import (
     TransactionAborted,
 )
 from acquit.store.options import JournalOptions
+from acquit.testing import Proxy
 from tests.support.qpid import LONG, depth, drained, eventually, fill, small
 
 
@@ -162,6 +165,50 @@ def test_a_closed_receiver_s_messages_can_still_be_acknowledged(
     assert depth(broker, address) == (3, 3)
     queue = broker.inspect().queue(address)
     assert queue is not None and queue.consumers == 1  # and the closed one is gone
+
+
+@pytest.mark.parametrize("capacity", [0, 3])
+def test_who_waits_hears_that_a_receiver_is_closed_whose_messages_are_not_all_acknowledged(
+    session: Session, address: str, capacity: int
+) -> None:
+    fill(session, address, 1)
+    receiver = session.receiver(address, capacity=capacity)
+    message = receiver.fetch(LONG)
+    told: list[type[BaseException]] = []
+
+    def fetch() -> None:
+        try:
+            receiver.fetch(LONG)
+        except MessagingError as exc:
+            told.append(type(exc))
+
+    waiting = threading.Thread(target=fetch)
+    waiting.start()
+    eventually(receiver._inner._core.has_waiters)  # type: ignore[union-attr]
+    receiver.close()
+    waiting.join(LONG / 2)
+    assert told == [LinkClosed]
+    session.acknowledge(message)
+
+
+@pytest.mark.parametrize("capacity", [UNLIMITED, 1])
+@pytest.mark.parametrize(
+    "wrong", [{"code": "ä"}, {"code": "a:b", "text": "\ud800"}, {"code": "a:b", "text": "x" * 99_999}]
+)
+def test_a_disposition_that_cannot_be_told_leaves_the_message_as_it_was(
+    broker: acquit.Broker, session: Session, address: str, wrong: dict[str, str], capacity: Constant | int
+) -> None:
+    session.ack_capacity = capacity
+    fill(session, address, 2)
+    receiver = session.receiver(address)
+    messages = [receiver.fetch(LONG), receiver.fetch(LONG)]
+    for message in (messages[0], None):
+        with pytest.raises(MessagingError):
+            session.acknowledge(message, Disposition(REJECTED, **wrong))
+    assert session.unacked == messages
+    session.acknowledge(messages[0])
+    session.acknowledge()
+    assert depth(broker, address) == (0, 0)
 
 
 def test_ack_capacity(session: Session, address: str) -> None:
@@ -503,6 +550,43 @@ def test_a_commit_takes_along_what_was_acknowledged(
     assert depth(broker, address) == (2, 1)
     session.rollback(LONG)
     assert drained(receiver) == ["1", "3"]
+
+
+def test_what_is_acknowledged_during_a_commit_is_part_of_the_next_transaction(
+    broker: acquit.Broker, address: str
+) -> None:
+    with Proxy(broker.url) as proxy, closing(Connection.establish(proxy.url)) as connection:
+        fill(connection.session(), address, 2)
+        session = connection.session(transactional=True)
+        receiver = session.receiver(address)
+        first, second = receiver.fetch(LONG), receiver.fetch(LONG)
+        session.acknowledge(first)
+        proxy.forget()
+        proxy.stall(by="broker")
+        committing = threading.Thread(target=session.commit)
+        committing.start()
+        proxy.wait_for("transfer", by="client", timeout_s=LONG)
+        session.acknowledge(second, Disposition(RELEASED), sync=False)
+        proxy.resume()
+        committing.join(LONG)
+        assert depth(broker, address) == (1, 1)
+        session.commit(LONG)
+        assert depth(broker, address) == (1, 0)  # it was not accepted
+
+
+def test_a_commit_takes_along_nothing_that_is_being_fetched(
+    broker: acquit.Broker, connection: Connection, address: str
+) -> None:
+    """Another thread has taken it, and has not seen it yet."""
+    fill(connection.session(), address, 1)
+    session = connection.session(transactional=True)
+    receiver = session.receiver(address)
+    assert receiver._inner is not None
+    assert receiver._inner.receive(LONG) is not None
+    session.commit(LONG)
+    assert depth(broker, address) == (1, 1)
+    session.rollback(LONG)
+    assert drained(receiver) == ["0"]
 
 
 def test_a_closed_receiver_s_messages_are_part_of_the_transaction(

@@ -91,6 +91,9 @@ class Mode:
     transacted: bool = False
     """True if sends and acknowledgements belong to a transaction. Then `left_handed_out` is said in it, too, where a
     receiver is closed before the commit."""
+    commits_all: bool = True
+    """True if a commit accepts all that was handed out and has no outcome. Else that is part of no transaction before
+    it has one, as in the API of ``qpid.messaging`` (`compat`)."""
     default_outcome: Outcome | None = None
     """Default outcome that the link is attached with where the user says nothing (3.5.3)."""
     lazy_messages: int = 0

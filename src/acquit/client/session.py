@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from acquit.client.core_base import CoreBase
 from acquit.client.failures import Failure
 from acquit.client.fates import FateQuery, Origin
-from acquit.client.modes import AckScope, CreditReturn, Mode
+from acquit.client.modes import FAILED, AckScope, CreditReturn, Mode
 from acquit.client.options import ReceiverSpec, SenderSpec, check_subscription
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import TAKEN_BACK, Kinds, MessageCore, ReceiverBase, SessionCoreBase, describe

@@ -300,7 +300,8 @@ class SessionTransactions:
         ending, self.current = self.current, Transaction(self._in_doubt)
         self.ending = self._last = ending
         ending.wanted = commit
-        ending.claimed += [message for message in list(session.handed_out.values()) if session.claim(message)]
+        if not commit or session.mode.commits_all:
+            ending.claimed += [message for message in list(session.handed_out.values()) if session.claim(message)]
         for message in ending.claimed:
             message.outcome = ACCEPTED if commit else FAILED
         ending.sends = {promise for sender in self._senders for promise in sender.unfinished()}

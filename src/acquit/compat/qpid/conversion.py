@@ -43,9 +43,9 @@ def to_wire(message: Message, subject: str | None) -> WireMessage:
         body,
         durable=bool(message.durable),
         priority=4 if message.priority is None else message.priority,
-        ttl_ms=None if message.ttl is None else max(0, int(message.ttl * 1000)),
+        ttl_ms=None if message.ttl is None else _milliseconds(message.ttl),
         message_id=message.id,  # type: ignore[arg-type]  # checked as it is encoded
-        user_id=user_id.encode() if isinstance(user_id, str) else user_id,
+        user_id=_octets("user_id", user_id) if isinstance(user_id, str) else user_id,
         subject=subject if message.subject is None else message.subject,
         reply_to=reply_to,
         correlation_id=message.correlation_id,  # type: ignore[arg-type]
@@ -58,9 +58,11 @@ def to_wire(message: Message, subject: str | None) -> WireMessage:
 def _body(message: Message) -> tuple[Body, str | None]:
     content, content_type = message.content, message.content_type
     said = None if content_type == get_type(content) else content_type
+    if content_type is not None and not isinstance(content_type, str):
+        raise EncodeError(text=f"content_type must be a str or None, got {content_type!r}")
     if isinstance(content, str):
         plain = content_type is not None and content_type.partition(";")[0].strip() == TEXT
-        return (content, said) if plain else (content.encode(), said)
+        return (content, said) if plain else (_octets("content", content), said)
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content), said
     if content is None:
@@ -73,6 +75,20 @@ def _body(message: Message) -> tuple[Body, str | None]:
     if isinstance(content, list | tuple):
         return list(content), None
     return content, None  # type: ignore[return-value]  # checked as it is encoded
+
+
+def _octets(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as exc:
+        raise EncodeError(text=f"{name} must be a text that UTF-8 can hold: {exc}") from exc
+
+
+def _milliseconds(ttl: float) -> int:
+    try:
+        return max(0, int(ttl * 1000))
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise EncodeError(text=f"ttl must be a number of seconds, got {ttl!r}") from exc
 
 
 def _reply_to(address: str | None) -> tuple[str | None, dict[str, object] | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -12,6 +13,9 @@ from acquit.errors import AcquitError, ConnectionFailed, EndpointError
 
 if TYPE_CHECKING:
     from acquit.compat.qpid.connection import Connection
+
+
+logger = logging.getLogger("qpid.messaging")
 
 
 class SharedTimeout:
@@ -42,7 +46,10 @@ class Endpoint:
     def error(self, error: MessagingError | None) -> None:
         self._error = error
         if error is not None and self._handler is not None:
-            self._handler(self, error)
+            try:
+                self._handler(self, error)
+            except Exception:  # of the user's, in the midst of what the client does
+                logger.exception("the exception handler of %r failed", self)
 
     def set_async_exception_notify_handler(self, handler: Callable[[Endpoint, Exception], object] | None) -> None:
         """Call `handler` with the endpoint and its error when there is one. It may be called in a thread of the

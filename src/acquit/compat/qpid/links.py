@@ -459,10 +459,8 @@ class Receiver(Link):
     def _give_back(self, inner: client.Receiver, timeout: float | None) -> None:
         """Give back what was not fetched, as nothing more is wanted; what was fetched is not settled yet."""
         core = inner._core
-        try:
+        with suppress(AcquitError):  # it is gone, for good or until the connection is restored
             inner.drain(timeout if timeout is not None else core.session.core.options.close_timeout_ms / 1000)
-        except AcquitError:
-            return  # it is gone
         core.session.core.post((_return_all, core))
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -552,10 +550,9 @@ def _set_prefetch(core: ReceiverCore, capacity: int) -> None:
 
 
 def _return_all(core: ReceiverCore) -> None:
-    """Give back, outside of any transaction, what was not handed out and what still arrives: nothing is wanted any more
-    (loop side)."""
-    core.spec = replace(core.spec, prefetch=0)
-    core.returning = True
+    """Give back, outside of any transaction, what was not handed out and what still arrives: nothing is wanted any
+    more, and whoever still waits for it hears so (loop side)."""
+    core.begin_close()
     left = core.empty_buffer()
     for message in left:
         core.give_back(message)

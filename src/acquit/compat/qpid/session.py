@@ -138,10 +138,11 @@ class Session(ConnectionPart):
         has answered; where the connection is lost meanwhile, and restored, nobody knows whether it was heard, and the
         message may come again, as one does that came before. On an unreliable link messages are acknowledged as they
         are sent: to acknowledge one has no effect, to release or reject it raises ReceiverError. Raises ValueError for
-        what is acknowledged already.
+        what is acknowledged already, EncodeError and LinkError for a code or text that cannot be told.
         """
         self._usable()
         outcome = _outcome(disposition)
+        self._check_outcome(outcome)
         messages = self._claim(message, outcome)
         if self.ack_capacity is not UNLIMITED:
             messages = self._within_capacity(messages, outcome)
@@ -153,6 +154,15 @@ class Session(ConnectionPart):
             if not self.connection.reconnect:
                 raise SessionError(text=f"the acknowledgement was not answered: {receipt.reason}")
             logger.warning("an acknowledgement was not answered, what it was about may come again: %s", receipt.reason)
+
+    def _check_outcome(self, outcome: Outcome) -> None:
+        """Raise why `outcome` cannot be told, before a message is taken to be acknowledged."""
+        inner = self._inner
+        if inner is not None:
+            try:
+                inner._core.core.check_outcome(outcome)
+            except AcquitError as exc:
+                raise self._failed(exc) from exc
 
     def _claim(self, message: Message | None, outcome: Outcome) -> list[Message]:
         with self._lock:
@@ -224,15 +234,11 @@ class Session(ConnectionPart):
         TransactionUnknown where the commit was sent and not answered.
         """
         inner = self._transacted()
-        core = inner._core
-        # What was not acknowledged is no part of the transaction, which would take along all that was handed out.
-        held = [m._delivery for m in self.unacked if m._delivery is not None and core.claim(m._delivery)]
         try:
             inner.commit(timeout)
         except AcquitError as exc:
             raise self._failed(exc) from exc
         finally:
-            core.handed_out.update((message.number, message) for message in held)
             for sender in self.senders:
                 sender._forget()
 
@@ -321,7 +327,7 @@ class Session(ConnectionPart):
             inner = self.connection._inner.session(AckMode.TRANSACTED if self.transactional else AckMode.INDIVIDUAL)
         except AcquitError as exc:
             raise self._failed(exc) from exc
-        inner._core.mode = replace(inner._core.mode, credit=CreditReturn.ON_HANDOVER)
+        inner._core.mode = replace(inner._core.mode, credit=CreditReturn.ON_HANDOVER, commits_all=False)
         self._inner = inner
         self._counted = 0
         for link in [*self.senders, *self.receivers]:

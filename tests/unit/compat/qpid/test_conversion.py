@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from acquit import errors
 from acquit.client.blocking import ReceivedMessage
 from acquit.compat.qpid.conversion import from_wire, to_wire
 from acquit.compat.qpid.messaging import Message
@@ -159,3 +160,22 @@ def test_a_reply_to_of_jms_says_its_kind() -> None:
 def test_a_reply_to_that_is_none_is_refused() -> None:
     with pytest.raises(MalformedAddress):
         to_wire(Message("x", reply_to="a; {"), None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"content": "\ud800"},
+        {"content": "\ud800", "content_type": "text/x"},
+        {"user_id": "\ud800"},
+        {"ttl": float("inf")},
+        {"ttl": float("nan")},
+        {"ttl": "soon"},
+        {"ttl": object()},
+        {"content": "x", "content_type": 5},
+        {"content": b"x", "content_type": 5},
+    ],
+)
+def test_what_cannot_be_said_is_an_error_of_the_api(wrong: dict[str, Any]) -> None:
+    with pytest.raises((EncodeError, errors.EncodeError)):  # the other one is translated by who sends
+        to_wire(Message(**wrong), None).encode()
