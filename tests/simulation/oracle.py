@@ -77,6 +77,7 @@ RULES: Final = {
         "what a terminus holds comes to its receiver as the same delivery, and not again when its outcome is safe",
         "exactly-once",
     ),
+    "ended": ("a subscription of which its client was told that it has ended is not there again", "topics"),
     "suspended": (
         "a terminus lasts as long as it was promised, nothing stays suspended for longer, and all comes to an end",
         "exactly-once",

@@ -209,6 +209,8 @@ class World(Simulation):
         """The end of the journal, and what it needed for all that lived, several times a second."""
         self.waiting: dict[str, str] = {}
         """Sends that wait for room as long as it takes: their keys, and whose they are."""
+        self.ended: list[str] = []
+        """Subscriptions that have ended, as somebody was told, by their names."""
         self.strikes = 0
         self.pairs: Counter[tuple[str, str]] = Counter()
         """What struck, and what the broker was doing (`faults.STATES`)."""

@@ -333,6 +333,7 @@ class Core:
         sole = gate(peer, self.quotas.of_container, self._endings.put_out)
         engine.admit = lambda opening: self.denials.connection(peer, self.quotas.refusal(peer)) or sole(opening)
         engine.count_assembled = partial(self._assembly.count, peer)
+        engine.ends_later = True  # until it is known what a link stands on
         return peer
 
     def _shed(self, peer: Peer) -> None:

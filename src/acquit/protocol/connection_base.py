@@ -78,6 +78,9 @@ class ConnectionBase:
         """Told of each change in the bytes of deliveries that have begun to arrive and not ended. False is a refusal:
         the link on which they come is ended with amqp:resource-limit-exceeded."""
 
+        self.ends_later = False
+        """True if the application answers the end of links that the peer asks for, until it says of one that it does
+        not (`Link.ends_later`)."""
         self.events: list[Event] = []
         """Engine's own: where events gather until they are handed over."""
         self.event_batch = 0

@@ -73,6 +73,8 @@ class Link(LinkBase[SessionBase]):
         "_refused",
         "_requested",
         "early_flow",
+        "end_owed",
+        "ends_later",
         "local_attach",
         "remote_attach",
         "remote_handle",
@@ -90,6 +92,10 @@ class Link(LinkBase[SessionBase]):
         self._requested = False  # the application has been asked, and has not answered
         self._credit_told = -1
         self._ended_told = False
+        self.ends_later = False
+        """True if the application answers the peer's detach (`answer_end`) where that closes the link in order."""
+        self.end_owed = False
+        """True while the peer waits for that answer."""
 
     # -- for the application
 
@@ -178,6 +184,15 @@ class Link(LinkBase[SessionBase]):
         if self.state in (LinkState.ATTACH_SENT, LinkState.ATTACHED) and self.session.writable:
             self._send_detach(error, closed=closed)
 
+    def answer_end(self) -> None:
+        """Answer the peer's detach, of which LinkDetached told. Does nothing where no answer is owed (`end_owed`), or
+        the session has ended meanwhile."""
+        if self.end_owed:
+            self.end_owed = False
+            if self.session.writable:
+                self.session.write_in_order(Detach(self.handle, True))
+                self.session.drop(self)
+
     # -- for the session
 
     def send_attach(self, attach: Attach) -> None:
@@ -207,6 +222,7 @@ class Link(LinkBase[SessionBase]):
         self.remote_attach = attach
         self.remote_handle = attach.handle
         self.state = LinkState.ATTACH_RECEIVED
+        self.ends_later = self.session.connection.ends_later
         self._ended_told = True  # of a link that nobody hears of, nobody hears the end
         if self._check_remote(attach):
             self._ended_told = False
@@ -233,7 +249,7 @@ class Link(LinkBase[SessionBase]):
         self.session.events.append(LinkAttached(self))
 
     def on_detach(self, detach: Detach) -> None:
-        """The peer detached: answer it, unless it answers us."""
+        """The peer detached: answer it, unless it answers us, or the application does so later."""
         if self.state is LinkState.DETACH_SENT:
             self._finish(detach, remote=False)
             return
@@ -241,7 +257,9 @@ class Link(LinkBase[SessionBase]):
             assert self.remote_attach is not None
             if not self._answer(self._refusal(self.remote_attach)):
                 return
-        self.session.write_in_order(Detach(self.handle, detach.closed or self._refused))
+        self.end_owed = self.ends_later and detach.closed and detach.error is None
+        if not self.end_owed:
+            self.session.write_in_order(Detach(self.handle, detach.closed or self._refused))
         self._finish(detach, remote=True)
 
     def fail(self, condition: str, description: str) -> None:
@@ -378,7 +396,7 @@ class LinkAttached(Event):
 
 @dataclass(slots=True)
 class LinkDetached(Event):
-    """The link is detached at both ends; its handle is free.
+    """The link is detached at both ends, or will be with `Link.answer_end`; its handle is free then.
 
     `closed`: destroyed; otherwise only suspended, and its termini may live on. `remote`: the peer began it; otherwise
     we did, by `Link.detach` or, with `error`, because of what the peer sent. `unsettled`: the link's deliveries that

@@ -36,6 +36,7 @@ from acquit.protocol.definitions import (
     Target,
     Transfer,
 )
+from acquit.protocol.delivery import AnyLink
 from acquit.protocol.endpoint import Link, LinkState, Unsettled
 from acquit.protocol.receiver import ReceivingLink
 from acquit.protocol.sender import SendingLink
@@ -245,7 +246,7 @@ class Session(SessionBase):
                     self.write(performative)
                 continue
             del self._awaiting[link.name, link.role]
-            self._drop(link)
+            self.drop(link)
             link.give_up(Error(AmqpCondition.RESOURCE_LIMIT_EXCEEDED, _no_handle_left(self._remote_handle_max)))
         if held:
             self.mark_dirty()
@@ -299,13 +300,15 @@ class Session(SessionBase):
         self._named[link.name, link.role] = link
 
     def _unmap(self, link: Link) -> None:
-        """The link is detached at both ends: its handles are free."""
+        """The peer has detached the link: its handle is free, and ours unless we still owe it an answer."""
         assert link.remote_handle is not None
         del self.input_handles[link.remote_handle]
-        self._drop(link)
+        if not link.end_owed:
+            self.drop(link)
 
-    def _drop(self, link: Link) -> None:
+    def drop(self, link: AnyLink) -> None:
         """Forget a link; its handle is free."""
+        assert isinstance(link, Link)
         del self._links[link]
         self.owe_no_flow(link)
         self._handles.free(link.handle)

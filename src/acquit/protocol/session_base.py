@@ -195,6 +195,10 @@ class SessionBase(SessionRuns):
         """`error`, without its info and the end of its description where the peer's frame is too small for them."""
         return self.connection.fit_error(error)
 
+    def drop(self, link: AnyLink) -> None:
+        """Forget a link that is detached at both ends; its handle is free."""
+        raise NotImplementedError
+
     def count_incoming(self, frames: int) -> None:
         """Count transfer frames that came, and owe a flow when half of the window is used."""
         self._next_incoming_id = (self._next_incoming_id + frames) & MASK

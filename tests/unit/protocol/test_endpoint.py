@@ -7,6 +7,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import (
     AmqpCondition,
     Attach,
+    Close,
     Coordinator,
     Detach,
     Disposition,
@@ -344,6 +345,63 @@ def test_a_detach_before_our_attach_is_answered() -> None:
     assert kinds(heard_by_client) == ["LinkDetached"]
     assert kinds(heard_by_server) == ["LinkRequested", "LinkDetached"]
     assert session.links == []
+
+
+def test_the_application_may_answer_a_detach_later() -> None:
+    peer = begun_server()
+    peer.engine.ends_later = True
+    link = attach_to(peer, sending_attach("one"))
+    assert kinds(peer.say(Detach(0, closed=True))) == ["LinkDetached"]
+    assert peer.hear() == []
+    assert (link.state, link.end_owed) == (LinkState.DETACHED, True)
+    other = attach_to(peer, sending_attach("two", 0))
+    assert other.handle == 1, "the peer's handle is free, and ours is not"
+    link.answer_end()
+    assert peer.hear() == [Detach(0, True)]
+    link.answer_end()
+    link.detach()
+    assert peer.hear() == []
+    assert peer.engine.sessions[0].links == [other]
+    assert attach_to(peer, sending_attach("one", 1)).handle == 0
+
+
+def test_a_detach_before_its_attach_is_answered_is_answered_later_as_well() -> None:
+    peer = begun_server()
+    peer.engine.ends_later = True
+    link = only(peer.say(sending_attach()) + peer.say(Detach(0, closed=True)), LinkRequested).link
+    assert [type(item) for item in peer.hear()] == [Attach]
+    link.accept_attach()
+    assert peer.hear() == []
+    link.answer_end()
+    assert peer.hear() == [Detach(0, True)]
+    assert peer.engine.sessions[0].links == []
+
+
+@pytest.mark.parametrize("end", [End(), Close()], ids=["session", "connection"])
+def test_what_has_ended_is_owed_no_answer(end: End | Close) -> None:
+    peer = begun_server()
+    peer.engine.ends_later = True
+    link = attach_to(peer, sending_attach())
+    peer.say(Detach(0, closed=True))
+    peer.say(end)
+    assert [type(item) for item in peer.hear()] == [type(end)]
+    link.answer_end()
+    assert peer.hear() == []
+
+
+@pytest.mark.parametrize(
+    ("detach", "later"),
+    [(Detach(0, closed=False), True), (Detach(0, True, NOT_FOUND), True), (Detach(0, closed=True), False)],
+    ids=["suspended", "failed", "said of the link"],
+)
+def test_other_detaches_are_answered_at_once(detach: Detach, later: bool) -> None:
+    peer = begun_server()
+    peer.engine.ends_later = True
+    link = attach_to(peer, sending_attach())
+    link.ends_later = later
+    peer.say(detach)
+    assert [type(item) for item in peer.hear()] == [Detach]
+    assert not link.end_owed
 
 
 def test_what_is_on_the_way_when_we_detach_is_ignored() -> None:

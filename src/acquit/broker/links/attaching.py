@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.denials import Denials
+from acquit.broker.links.endpoints import WaitingLink
+from acquit.broker.links.parting import outlives
 from acquit.broker.refusal import Refused
 from acquit.protocol.definitions import AmqpCondition, Error, LinkCondition
 from acquit.protocol.delivery import AnyLink
@@ -50,6 +52,7 @@ class Attaching:
             link.refuse(Error(exc.condition, exc.description))
             return None
         link.context = context
+        link.ends_later = isinstance(context, WaitingLink) or outlives(link)
         peer.add_link(context)
         self._quotas.enter_link(peer)
         self._links[key] = link

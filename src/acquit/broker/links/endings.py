@@ -110,7 +110,10 @@ class Endings:
         destroyed = event.closed and event.remote and event.error is None
         ending = _closed(event.remote)
         resumable = lives_on and getattr(event.link.context, "resumable", None) is not None
+        context = event.link.context
         self._link_over(peer, event.link, event.unsettled, ending, lives_on=lives_on, destroyed=destroyed)
+        if not isinstance(context, Consumer):  # which has to give back first what it held
+            self._parting.answer(event.link, getattr(context, "queue", None))
         if resumable:
             event.link.session.lose_deliveries(event.unsettled)  # they go on under other delivery-ids, or end without
         elif not event.closed and event.link.role == Role.SENDER:

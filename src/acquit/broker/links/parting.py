@@ -14,16 +14,16 @@ from acquit.broker.transact.retirement import Retirement
 from acquit.protocol.definitions import TerminusExpiryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from acquit.broker.life import Life
     from acquit.broker.links.termini import Termini
+    from acquit.broker.nodes.node import Queue
     from acquit.broker.nodes.removal import Removal
     from acquit.broker.nodes.subscriptions import Subscriptions
     from acquit.broker.outcomes.leaving import Leaving
     from acquit.broker.outcomes.settling import Settling
     from acquit.broker.queue import Ending
     from acquit.protocol.delivery import AnyLink, Delivery
+    from acquit.protocol.link import Link
 
 
 class Parting:
@@ -50,7 +50,9 @@ class Parting:
     ) -> None:
         """Make a consumer give back what it holds. `destroyed`: its peer says that its terminus goes, too."""
         depart(consumer)
-        over = partial(self._over, consumer, lives_on=lives_on, destroyed=destroyed)
+        if consumer.subscriber:  # at once: who attaches under its name from now on begins anew
+            self._subscriptions.left(consumer, destroyed=destroyed)
+        over = partial(self._over, consumer, lives_on=lives_on)
         queue, terminus = consumer.queue, consumer.resumable
         if terminus is None:
             self._leaving.leave(queue, deliveries, partial(self._settling.ended, consumer, ending=ending), over)
@@ -65,7 +67,7 @@ class Parting:
         held += consumer.unsent
         consumer.outbox.clear()
         suspend = partial(self._termini.suspend, terminus, consumer)
-        self._leaving.leave(queue, held, suspend, partial(self._suspended, consumer, over, lives_on=lives_on))
+        self._leaving.leave(queue, held, suspend, over)
 
     def resumable(self, link: Consumer | Producer | WaitingLink, *, lives_on: bool) -> None:
         """End the terminus of a link that is over, or let it wait for the next; do nothing for one that has none."""
@@ -75,19 +77,25 @@ class Parting:
                 self._termini.end(terminus)
             self._termini.suspended(terminus, link)
 
-    def _suspended(self, consumer: Consumer, over: Callable[[], None], *, lives_on: bool) -> None:
-        over()
-        self.resumable(consumer, lives_on=lives_on)
+    def answer(self, link: Link, queue: Queue | None) -> None:
+        """Answer a peer that has closed a link, if it waits for that: once no crash brings back what ended with it, the
+        subscription with its `queue`, or a terminus."""
+        if link.end_owed:
+            self._removal.when_recorded(queue, partial(self._answer, link))
 
-    def _over(self, consumer: Consumer, *, lives_on: bool, destroyed: bool) -> None:
+    def _answer(self, link: Link) -> None:
+        link.answer_end()
+        self._life.touch(link.session.connection)
+
+    def _over(self, consumer: Consumer, *, lives_on: bool) -> None:
         """Let go of a consumer that holds nothing any more."""
         if not lives_on:
             consumer.over = True
             self._life.terminus_over(consumer.terminus)
-        if consumer.subscriber:
-            self._subscriptions.left(consumer, destroyed=destroyed)
         self._life.wake(consumer.queue)
         self._removal.left(whole(consumer.queue), consumer)
+        self.resumable(consumer, lives_on=lives_on)
+        self.answer(consumer.link, whole(consumer.queue))
 
 
 def held_by(deliveries: list[Delivery]) -> dict[Consumer, list[Delivery]]:

@@ -56,6 +56,8 @@ class Removal:
         """Messages that may still be purged in this turn, of all these queues together."""
         self._unmarked: set[Queue] = set()
         """Durable queues of these whose deletion the journal is still to be told of."""
+        self._unheard: dict[Queue, list[Callable[[], None]]] = {}
+        """Calls that wait until it is told of that."""
         self._awaited: dict[Queue, Callable[[Queue], None]] = {}
 
     @property
@@ -101,7 +103,7 @@ class Removal:
         if queue.suspended:
             self._end_termini(queue)
         self._going[queue] = actor
-        if queue.durable and queue.live:
+        if queue.durable:
             self._unmarked.add(queue)
         self._step(queue)
 
@@ -119,6 +121,14 @@ class Removal:
         self._awaited[queue] = call
         self._tell(queue)
 
+    def when_recorded(self, queue: Queue | None, call: Callable[[], None]) -> None:
+        """Call it once all that is recorded by now is durable, and with it, if the queue is being deleted, that it is,
+        whatever is left in it."""
+        if queue in self._unmarked:
+            self._unheard.setdefault(queue, []).append(call)
+        else:
+            self._life.scribe.once_durable(call)
+
     def run(self) -> bool:
         """Go on with what has been begun. True if there is more that can be done at once."""
         self._left = STEP
@@ -128,7 +138,7 @@ class Removal:
         return bool(self._purges) or self._left <= 0
 
     def _step(self, queue: Queue) -> None:
-        if queue in self._unmarked:
+        if queue in self._unmarked and queue.live:
             self._mark(queue)
         if self._left > 0:
             self._purge(queue)
@@ -136,6 +146,9 @@ class Removal:
             del self._going[queue]
             self._purges.pop(queue, None)  # its last step left nothing, and did not know yet that it was the last
             self._unmarked.discard(queue)
+        if queue in self._unheard and queue not in self._unmarked:
+            for call in self._unheard.pop(queue):
+                self._life.scribe.once_durable(call)
         if queue in self._awaited:
             self._tell(queue)
 

@@ -14,9 +14,10 @@ first user who asks for it by its names and may consume there, unless somebody r
 to nobody: that is what its subscriber asks for.
 
 A durable subscription is ended by its subscriber's detach(closed), and by *unsubscribe*: an attach with the
-subscription's link name and no source, answered with the source as it is, and then detach(closed). A subscriber that
-detaches without closing, or is lost, finds it again. Under the same name but for another topic or another filter, it is
-a new one, and the old one goes with what is in it, if nobody receives from it.
+subscription's link name and no source, answered with the source as it is, and then detach(closed). That is answered
+once the journal knows of the end (`links.parting`); the name is free at once. A subscriber that detaches without
+closing, or is lost, finds it again. Under the same name but for another topic or another filter, it is a new one, and
+the old one goes with what is in it, if nobody receives from it.
 """
 
 from __future__ import annotations

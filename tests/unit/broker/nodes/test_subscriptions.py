@@ -13,7 +13,7 @@ from acquit.broker.admin.requests import ManagementRequest
 from acquit.broker.links.filters import AppliedFilters, read_filters
 from acquit.broker.nodes.subscription import Subscription, subscription_name
 from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, User
-from acquit.errors import StoreVersionUnsupported
+from acquit.errors import StoreFull, StoreVersionUnsupported
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
 from acquit.protocol.definitions import (
@@ -590,6 +590,72 @@ def test_closing_the_subscriber_ends_a_durable_subscription() -> None:
     world.settle()
     assert queues(world) == []
     assert queue.counts[EventKind.PURGED] == 2
+    assert queues(world.crash()) == []
+    balanced(world)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["alike", "another topic"])
+def test_who_attaches_right_after_the_subscriber_has_closed_begins_anew(same: bool) -> None:
+    """Although that one has much to give back, which takes turns."""
+    world = World()
+    client, other = world.client("me"), world.client("me")
+    link = client.subscriber(TOPIC, "audit", durable=True)
+    publish(world, *range(150))
+    assert len(client.held(link)) == 100
+    with world.in_one_read():
+        client.detach(link)
+        new = other.subscriber(TOPIC if same else "sport", "audit", durable=True)
+    world.settle()
+    assert (link.state, new.state) == (LinkState.DETACHED, LinkState.ATTACHED)
+    assert other.bodies(new) == []
+    assert queues(world) == [f"{TOPIC if same else 'sport'}::me/audit"]
+    balanced(world)
+
+
+@pytest.mark.parametrize("way", ["end", "close", "lose", "stop"])
+def test_who_has_closed_its_link_may_go_before_the_answer(way: str) -> None:
+    world = World()
+    client = world.client()
+    link = client.subscriber(TOPIC, "audit", durable=True)
+    client.detach(link)
+    assert link.state is LinkState.DETACH_SENT
+    match way:
+        case "end":
+            client.begun.end()
+            world.carry()
+        case "close":
+            client.close()
+        case "lose":
+            client.lose()
+        case _:
+            world = world.stop()
+    world.settle()
+    assert queues(world) == queues(world.crash()) == []
+    balanced(world)
+
+
+def test_an_end_for_which_there_is_no_room_is_answered_when_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    client = world.client()
+    links = [client.subscriber(TOPIC, name, durable=True, credit=0) for name in ("empty", "audit")]
+    client.detach(links[1], closed=False)
+    publish(world, "x")
+    links[1] = client.subscriber(None, "audit", credit=0)
+    recorder = world.core.scribe.recorder
+
+    def full(*_: object) -> int:
+        raise StoreFull("a test")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recorder, "append", full)
+        for link in links:
+            client.detach(link)
+        world.settle()
+        assert [link.state for link in links] == [LinkState.DETACH_SENT] * 2
+        assert len(queues(world.crash())) == 2
+        assert client.subscriber(TOPIC, "other", durable=True).state is LinkState.DETACHED, "nothing can be begun"
+    world.settle()
+    assert [link.state for link in links] == [LinkState.DETACHED] * 2
     assert queues(world.crash()) == []
     balanced(world)
 
