@@ -28,6 +28,7 @@ from acquit.protocol.definitions import (
 from acquit.protocol.endpoint import LinkState
 from acquit.protocol.extensions import RESUME
 from acquit.protocol.link import Link
+from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.broker_world import Client, World, durable, live_of
@@ -341,6 +342,31 @@ def move(world: World) -> Asked:
     return Asked(finished(later), lambda after: live_of(after, "made") == 20)
 
 
+def move_what_is_volatile(world: World) -> Asked:
+    """The messages end with the broker, and the queue that was made for them is there to stay."""
+    client = world.client("poster")
+    client.post_all(client.sender("q"), Message("x"))
+    world.settle()
+    later = world.core.administration.move("q", "made", None, messages_max=None, selector=None)
+    world.carry()
+    return Asked(finished(later), lambda after: "made" in after.core.queues.by_name)
+
+
+def redrive_what_is_volatile(world: World) -> Asked:
+    client = world.client("poster")
+    client.post_all(client.sender("q"), Message("x"))
+    link = client.receiver("q", credit=1)
+    world.settle()
+    client.held(link)[0].settle(Rejected())
+    world.settle()
+    client.close()
+    world.core.administration.delete("q", None)
+    world.settle()
+    later = world.core.administration.redrive("DLQ", None, lambda address: None)
+    world.carry()
+    return Asked(finished(later), lambda after: "q" in after.core.queues.by_name)
+
+
 def pause(world: World) -> Asked:
     _filled(world)
     later = world.core.administration.pause("q", "both", None)
@@ -380,6 +406,8 @@ CHANGES: Final = (
     purge_some,
     cancel,
     move,
+    move_what_is_volatile,
+    redrive_what_is_volatile,
     pause,
     give_a_rule,
 )

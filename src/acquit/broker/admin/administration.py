@@ -350,8 +350,8 @@ class Administration:
 
         def done(count: int, why: str) -> None:
             told = RequestFailure(507, f"{why}: {count} messages were moved before") if why else count
-            if made and not count:
-                self._scribe.once_durable(moved.finish, told)  # the queue is there to stay, though nothing is in it
+            if made:
+                self._scribe.once_durable(moved.finish, told)  # the queue is there to stay, whatever is in it
             else:
                 moved.finish(told)
 
@@ -383,8 +383,10 @@ class Administration:
         node = self._queues.by_name[queue]
         choice = choose(selector, sequences, messages_max)
         redriven = Later[Redriven]()
+        made = False
 
         def find(name: str, make: bool) -> Queue | None:
+            nonlocal made
             origin = self._queues.by_name.get(name)
             if reason := refusal(name if origin is None else origin.address):
                 raise Refused(reason, condition=AmqpCondition.UNAUTHORIZED_ACCESS)
@@ -394,12 +396,15 @@ class Administration:
                 self._check_implied(name)
                 if make:
                     self.create(name, user, topic=False)
-                    origin = self._queues.by_name[name]
+                    origin, made = self._queues.by_name[name], True
             return origin
 
         def done(told: Redriven) -> None:
             failure = RequestFailure(507, f"{told.why}: {told.redriven} letters were redriven before")
-            redriven.finish(failure if told.why else told)
+            if made:
+                self._scribe.once_durable(redriven.finish, failure if told.why else told)
+            else:
+                redriven.finish(failure if told.why else told)
 
         actor = self._actor(user, node.address)
         self._walks.begin(
