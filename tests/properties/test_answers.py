@@ -155,6 +155,17 @@ def look_up_and_close_in_one_read(world: World) -> Asked:
     return Asked(detached(lookup), unsubscribed)
 
 
+def look_up_what_is_ending(world: World) -> Asked:
+    """Its client has lost the connection before it was answered, say, and asks again."""
+    client, link = begun(world)
+    client.detach(link)
+    client.lose()
+    again = world.client()
+    lookup = again.subscriber(None, "audit", credit=0)
+    again.detach(lookup)
+    return Asked(detached(lookup), unsubscribed)
+
+
 def attach_for_another_topic(world: World) -> Asked:
     """The old one goes with what is in it."""
     client, link = begun(world, messages=3)
@@ -388,6 +399,7 @@ CHANGES: Final = (
     close_one_that_waits_for_its_attach,
     look_up_and_close,
     look_up_and_close_in_one_read,
+    look_up_what_is_ending,
     attach_for_another_topic,
     delete_a_subscription,
     close_a_resumable_receiver,

@@ -92,6 +92,8 @@ class Removal:
         if queue.removing:
             return
         queue.removing = True
+        if queue.durable:
+            self._unmarked.add(queue)
         if queue.subscription is not None:
             self.forget(queue)
         self._queues.forget(queue)
@@ -103,8 +105,6 @@ class Removal:
         if queue.suspended:
             self._end_termini(queue)
         self._going[queue] = actor
-        if queue.durable:
-            self._unmarked.add(queue)
         self._step(queue)
 
     def remove_topic(self, topic: Topic, actor: int) -> None:

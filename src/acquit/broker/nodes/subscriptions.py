@@ -23,6 +23,7 @@ the old one goes with what is in it, if nobody receives from it.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from acquit.broker.dispatching.consumers import Consumer
@@ -83,6 +84,9 @@ class Subscriptions:
         self._durable: dict[Identity, Queue] = {}
         self._shared: dict[Identity, Queue] = {}
         """Queues of shared subscriptions that are not durable."""
+        self._ending: dict[Identity, Queue] = {}
+        """Durable ones that have ended, and the disk has not heard of it: who asks for the end once more is answered as
+        the first is, and not told that there is none."""
         self.unsynced: dict[Queue, set[WaitingLink]] = {}
         """Durable ones that were begun just now, and who waits for them. Who is told that it has one can rely on it, so
         it is told later."""
@@ -243,7 +247,7 @@ class Subscriptions:
         container = None if GLOBAL in asked.desired_capabilities else peer.container
         name = subscription_name(link.name)
         identity = (None if container is None else peer.user), container, name
-        queue = self._durable.get(identity) or self._ownerless(identity)
+        queue = self._durable.get(identity) or self._ownerless(identity) or self._ending.get(identity)
         if queue is None:
             raise Refused(f"there is no subscription {name!r}", condition=AmqpCondition.NOT_FOUND)
         _check_right(peer, queue)
@@ -284,7 +288,14 @@ class Subscriptions:
             for known in (self._durable, self._shared):
                 if known.get(subscription.identity) is queue:
                     del known[subscription.identity]
+            if subscription.durable:
+                self._ending[subscription.identity] = queue
+                self._removal.when_recorded(queue, partial(self._ended, queue, subscription.identity))
         self._topics.remove(queue)
+
+    def _ended(self, queue: Queue, identity: Identity) -> None:
+        if self._ending.get(identity) is queue:
+            del self._ending[identity]
 
 
 def _check_right(peer: Peer, queue: Queue) -> None:
