@@ -208,6 +208,8 @@ class Play:
             self.receiving = self.world.client("receiving")
         if self.link is not None:
             self.receiving.detach(self.link)
+            if self.address == "topic":
+                self.world.settle()  # its end is answered after the sync, and the name is free then
         options: dict[str, Any] = {"presettled": True} if kind == "presettled" else {}
         if self.address == "topic":
             self.link = self.receiving.subscriber("t", "subscriber", durable=True, credit=2, **options)
