@@ -634,6 +634,7 @@ def test_who_has_closed_its_link_may_go_before_the_answer(way: str) -> None:
     balanced(world)
 
 
+@pytest.mark.pure
 def test_an_end_for_which_there_is_no_room_is_answered_when_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     client = world.client()
