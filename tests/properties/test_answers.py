@@ -25,6 +25,7 @@ from acquit.protocol.definitions import (
     TerminusDurability,
     TerminusExpiryPolicy,
 )
+from acquit.protocol.delivery import Delivery
 from acquit.protocol.endpoint import LinkState
 from acquit.protocol.extensions import RESUME
 from acquit.protocol.link import Link
@@ -243,23 +244,24 @@ def post(world: World) -> Asked:
     return Asked(lambda: client.outcome(sent) == Accepted(), lambda after: live_of(after, "q") == 1)
 
 
-def accept(world: World) -> Asked:
+def _delivered(world: World) -> tuple[Client, Delivery]:
     client = world.client()
     client.post_all(client.sender("q"), durable("x"))
     link = client.receiver("q", credit=1, second=True)
     world.settle()
     (delivery,) = client.held(link)
+    return client, delivery
+
+
+def accept(world: World) -> Asked:
+    client, delivery = _delivered(world)
     delivery.update(ACCEPTED)
     world.carry()
     return Asked(lambda: client.outcome(delivery) is not None, lambda after: live_of(after, "q") == 0)
 
 
 def reject(world: World) -> Asked:
-    client = world.client()
-    client.post_all(client.sender("q"), durable("x"))
-    link = client.receiver("q", credit=1, second=True)
-    world.settle()
-    (delivery,) = client.held(link)
+    client, delivery = _delivered(world)
     delivery.update(Rejected())
     world.carry()
     return Asked(

@@ -125,10 +125,9 @@ class Inbox:
         yet whether that will be done, so release this one, and it comes again. Raises DecodeError for a message that
         cannot be read: reject it.
         """
-        return self._remember(message, works=False)
+        return self._remember(message, self._identify(message), works=False)
 
-    def _remember(self, message: MessageCore, *, works: bool) -> InboxVerdict:
-        identity = self._identify(message)
+    def _remember(self, message: MessageCore, identity: Identity | None, *, works: bool) -> InboxVerdict:
         if identity is None:
             return InboxVerdict.UNIDENTIFIED
         with self._lock:
@@ -163,18 +162,18 @@ class Inbox:
     def once(self, message: MessageCore) -> Iterator[InboxVerdict]:
         """A block for the work on a message, which gets the verdict of `remember`, and is to work unless that is
         DUPLICATE. When the block raises, a message that was not a duplicate is forgotten. Raises as `remember`."""
-        verdict = self._remember(message, works=True)
+        identity = self._identify(message)
+        verdict = self._remember(message, identity, works=True)
         try:
             yield verdict
         except BaseException:
             if verdict:
-                self._end_work(message, done=False)
+                self._end_work(message, identity, done=False)
             raise
         if verdict:
-            self._end_work(message, done=True)
+            self._end_work(message, identity, done=True)
 
-    def _end_work(self, message: MessageCore, *, done: bool) -> None:
-        identity = self._identify(message)
+    def _end_work(self, message: MessageCore, identity: Identity | None, *, done: bool) -> None:
         with self._lock:
             if identity is not None and self._under_way.get(identity) is message:  # else it had left the window
                 if done:

@@ -140,9 +140,7 @@ class ResumingReceiver(ReceiverCore):
         receipt.lasting = True
         self._receipts[receipt] = None
         if len(self._receipts) > 2 * RECEIPTS_MAX:
-            for ended in [
-                one for one in list(self._receipts) if one.done
-            ]:  # in steps that other threads may come between
+            for ended in [one for one in list(self._receipts) if one.done]:  # other threads may come between
                 self._receipts.pop(ended, None)
         entries = [StoreEntry(EntryKind.OUTCOME, name, one.delivery_tag, encoded) for one in messages]
 

@@ -349,10 +349,7 @@ def test_another_file_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text().startswith("Dear all")
 
 
-def test_who_waits_hears_that_the_disk_failed(tmp_path: Path) -> None:
-    store = SqlStore(lambda: sqlite3.connect(tmp_path / "links.db"))
-    (tmp_path / "links.db").unlink()
-    (tmp_path / "links.db").mkdir()
+def _error_of_a_write(store: SqlStore) -> BaseException | None:
     errors: list[BaseException | None] = []
     over = threading.Event()
 
@@ -362,7 +359,14 @@ def test_who_waits_hears_that_the_disk_failed(tmp_path: Path) -> None:
 
     store.write([outcome(b"1", Accepted())], done)
     assert over.wait(10)
-    assert isinstance(errors[0], sqlite3.Error)
+    return errors[0]
+
+
+def test_who_waits_hears_that_the_disk_failed(tmp_path: Path) -> None:
+    store = SqlStore(lambda: sqlite3.connect(tmp_path / "links.db"))
+    (tmp_path / "links.db").unlink()
+    (tmp_path / "links.db").mkdir()
+    assert isinstance(_error_of_a_write(store), sqlite3.Error)
     store.close()
 
 
@@ -381,16 +385,7 @@ def test_a_store_that_failed_does_not_keep_the_user_s_database_locked(tmp_path: 
             database.commit()
         reading = database.execute("SELECT number FROM orders")
         reading.fetchone()  # where the journal is no WAL, a commit waits for readers
-        errors: list[BaseException | None] = []
-        over = threading.Event()
-
-        def done(error: BaseException | None) -> None:
-            errors.append(error)
-            over.set()
-
-        store.write([outcome(b"1", Accepted())], done)
-        assert over.wait(10)
-        assert isinstance(errors[0], sqlite3.Error)
+        assert isinstance(_error_of_a_write(store), sqlite3.Error)
         reading.close()
         with contextlib.closing(sqlite3.connect(path, timeout=0.1)) as other:
             other.execute("INSERT INTO orders VALUES (0)")

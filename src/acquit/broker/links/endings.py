@@ -109,8 +109,8 @@ class Endings:
         lives_on = not event.closed and outlives(event.link)
         destroyed = event.closed and event.remote and event.error is None
         ending = _closed(event.remote)
-        resumable = lives_on and getattr(event.link.context, "resumable", None) is not None
         context = event.link.context
+        resumable = lives_on and getattr(context, "resumable", None) is not None
         self._link_over(peer, event.link, event.unsettled, ending, lives_on=lives_on, destroyed=destroyed)
         if not isinstance(context, Consumer):  # which has to give back first what it held
             self._parting.answer(event.link, getattr(context, "queue", None))
