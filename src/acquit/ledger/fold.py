@@ -59,7 +59,7 @@ from acquit.ledger.records import (
 from acquit.ledger.table import DECODERS, StateTable
 from acquit.ledger.totals import QueueTotals, Summary, SummaryRow
 from acquit.store.interface import EVENTFUL, SKIPPABLE, Position, Record, RecordRun
-from acquit.store.reading import FolderReader
+from acquit.store.reading import FolderReader, SegmentDeleted
 from acquit.store.record import StoreKind, records_of
 from acquit.store.segment import DeletedSegment, decode_left
 
@@ -606,7 +606,7 @@ def read_fold(reader: FolderReader, *, archive: bool = False) -> Fold:
         fold = Fold()
         try:
             reader.replay(fold, archive=archive)
-        except KeyError:
+        except SegmentDeleted:
             continue
         fold.settle()
         return fold

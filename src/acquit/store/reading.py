@@ -27,6 +27,10 @@ class FolderContents:
     stubs: tuple[int, ...]
 
 
+class SegmentDeleted(KeyError):
+    """Retention deleted a segment between its being listed and its being opened."""
+
+
 class FolderReader:
     """A data folder, read only."""
 
@@ -74,8 +78,8 @@ class FolderReader:
         """Replay what recovery would read, or (with `archive`) as far back as segments reach without a gap.
 
         Raises StoreCorrupt wherever recovery would: for damage anywhere but at the torn tail of the newest segment, and
-        where a segment is missing or is not the one of its place. Raises KeyError where retention deleted one since it
-        was listed: begin again, with another `Replay`.
+        where a segment is missing or is not the one of its place. Raises SegmentDeleted where retention deleted one
+        since it was listed: begin again, with another `Replay`.
         """
         contents = self.journal_contents()
         numbers = [*contents.archive, *contents.journal] if archive else list(contents.journal)
@@ -88,7 +92,7 @@ class FolderReader:
                 segment = self.open(number)
             except KeyError:
                 if self.was_deleted(number):
-                    raise
+                    raise SegmentDeleted(number) from None
                 raise StoreCorrupt(
                     "gone while it was to be read", path=str(self.folder.segment(number)), offset=0
                 ) from None

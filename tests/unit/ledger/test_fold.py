@@ -37,7 +37,7 @@ from acquit.ledger.records import (
 )
 from acquit.ledger.totals import QueueTotals, Summary, SummaryRow
 from acquit.store.interface import SKIPPABLE, Position, Record, Replay
-from acquit.store.reading import FolderReader
+from acquit.store.reading import FolderReader, SegmentDeleted
 from acquit.store.record import StoreKind
 from acquit.store.recovery import RecoveryReport
 from acquit.store.segment import DeletedSegment, encode_left
@@ -631,16 +631,19 @@ def test_a_deletion_is_remembered(log: Log) -> None:
 
 
 # -- beside a running broker -------------------------------------------------------------------------------------------
+
+
 class Deleted(FolderReader):
     """Folder in which retention deletes what is to be read, so many times."""
 
     times = 0
+    error: KeyError = SegmentDeleted(1)
 
     def replay(self, replay: Replay, *, archive: bool = False) -> RecoveryReport:
         if self.times:
             self.times -= 1
             replay.segment(1, Position(0))
-            raise KeyError("deleted")
+            raise self.error
         return super().replay(replay, archive=archive)
 
 
@@ -654,4 +657,13 @@ def test_a_folder_is_read_again_where_retention_deletes_what_is_to_be_read() -> 
     assert len(read_fold(reader).messages) == 1
     reader.times = ATTEMPTS
     with pytest.raises(StoreError, match="retention deleted what was to be read, at each of 5 attempts"):
+        read_fold(reader)
+
+
+def test_a_mistake_of_the_fold_is_not_taken_for_a_deletion() -> None:
+    disk = FaultyDisk()
+    MiniBroker(disk, random.Random(1)).sync()
+    reader = Deleted(DATA, disk)
+    reader.times, reader.error = 1, KeyError("a mistake")
+    with pytest.raises(KeyError, match="a mistake"):
         read_fold(reader)

@@ -12,7 +12,7 @@ from acquit.errors import StoreCorrupt, StoreMissing
 from acquit.ledger.audit_lines import read_audit
 from acquit.ledger.history import history
 from acquit.store.backup import back_up, mark
-from acquit.store.reading import FolderReader
+from acquit.store.reading import FolderReader, SegmentDeleted
 from acquit.store.scan import SegmentReader
 from acquit.store.segment import HEADER_BYTES
 from acquit.testing.simulation.disk import FaultyDisk, PowerLoss
@@ -184,7 +184,7 @@ class BesideRetention(FolderReader):
 
 def test_what_retention_deletes_before_it_is_read_is_no_damage() -> None:
     disk, _ = grown()
-    with pytest.raises(KeyError):
+    with pytest.raises(SegmentDeleted):
         BesideRetention(DATA, disk).replay(Gathered(), archive=True)
     disk, _ = grown()
     assert list(read_audit(BesideRetention(DATA, disk))) == []
