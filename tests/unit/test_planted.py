@@ -51,7 +51,8 @@ def test_two_passages_of_one_file_are_both_changed(planted: Any) -> None:
 @pytest.mark.slow
 def test_a_mistake_is_found_and_what_changes_nothing_is_not(planted: Any) -> None:
     by_name = {mistake.name: mistake for mistake in planted.MISTAKES}
-    found = planted.hunt(by_name["receipt applied one step early"], 1, 30.0)
+    # Nearly every world shows this one, the first that runs: how fast the machine is does not matter.
+    found = planted.hunt(by_name["memory not given back"], 1, planted.LIMIT_S)
     assert found.rule  # which one is broken first, and in which world, changes with whatever else worlds do
     assert found.seed > 0
     edit = sys.modules["planted_mistakes"].Edit("broker/life.py", "class Life:\n", "class Life:  # alike\n")
