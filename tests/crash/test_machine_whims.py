@@ -21,7 +21,7 @@ import acquit
 from tests.crash.test_kills import assert_ledger_holds
 from tests.support.draining import take_all
 from tests.support.machines import WrongClock, memory_group
-from tests.support.served import Served
+from tests.support.served import Served, standing_still
 
 pytestmark = pytest.mark.slow
 
@@ -86,9 +86,8 @@ def test_a_broker_that_stands_still_loses_nothing(tmp_path: Path, caplog: pytest
             for _ in range(200):
                 posted.append(str(len(posted)))
                 receipts.append(sender.send(acquit.Message(b"x", durable=True, message_id=posted[-1]), wait=False))
-            served.process.send_signal(signal.SIGSTOP)
-            time.sleep(STILL_S)
-            served.process.send_signal(signal.SIGCONT)
+            with standing_still(served.process):
+                time.sleep(STILL_S)
             for receipt in receipts:
                 receipt.result(timeout=30)
     assert caplog.text.count("it will be restored") >= 1
@@ -120,10 +119,9 @@ def test_a_client_that_stands_still_gives_back_what_it_held(tmp_path: Path) -> N
         assert client.stdin is not None and client.stdout is not None
         try:
             assert client.stdout.readline() == "1\n"
-            client.send_signal(signal.SIGSTOP)
-            message = session.receiver("work").receive(timeout=20)
-            assert message is not None and message.delivery_count == 1
-            client.send_signal(signal.SIGCONT)
+            with standing_still(client):
+                message = session.receiver("work").receive(timeout=20)
+                assert message is not None and message.delivery_count == 1
             time.sleep(1.0)  # until it has seen that its connection is gone, or the acknowledgement tells it
             client.stdin.write("\n")
             client.stdin.flush()

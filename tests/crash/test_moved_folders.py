@@ -7,12 +7,10 @@ What it accepted is in its folder, wherever that is; a broker that began at the 
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +20,7 @@ import acquit
 from acquit.errors import AcquitError
 from tests.crash.test_kills import assert_ledger_holds
 from tests.support.draining import take_all
-from tests.support.served import Served
+from tests.support.served import Served, standing_still
 
 SEGMENT_BYTES: Final = 1_048_576
 CONFIG: Final = f"[journal]\nsegment_bytes = {SEGMENT_BYTES}\nfirst_segment_bytes = {SEGMENT_BYTES}\n"
@@ -87,14 +85,6 @@ class Poster:
         self._connection.close()
 
 
-@contextmanager
-def standing_still(served: Served) -> Iterator[None]:
-    """Nothing that it does meanwhile can meet what is done to its folder."""
-    served.process.send_signal(signal.SIGSTOP)
-    yield
-    served.process.send_signal(signal.SIGCONT)
-
-
 def end_of(served: Served) -> tuple[int, str]:
     """Its exit code, and its last line."""
     status = served.process.wait(60)
@@ -142,7 +132,7 @@ def test_a_lock_file_that_is_removed(tmp_path: Path, serve: Serve, body: bytes) 
     poster = Poster(served, "a", body)
     poster.post(10)
     command = [sys.executable, "-m", "acquit", "serve", "--port", "0", "--data", str(data)]
-    with standing_still(served):
+    with standing_still(served.process):
         (data / "lock").unlink()
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 1
@@ -157,7 +147,7 @@ def test_a_folder_that_is_removed(tmp_path: Path, serve: Serve, body: bytes) -> 
     served = serve("first")
     poster = Poster(served, "a", body)
     poster.post(10)
-    with standing_still(served):
+    with standing_still(served.process):
         shutil.rmtree(data)
     assert_fails(served, poster, f"{data} {MOVED}")
     assert not data.exists()
@@ -169,7 +159,7 @@ def test_a_folder_that_is_removed_before_a_stop_in_order(tmp_path: Path, serve: 
     poster = Poster(served, "a")
     poster.post(10)
     poster.close()
-    with standing_still(served):
+    with standing_still(served.process):
         shutil.rmtree(data)
         served.process.terminate()
     status, line = end_of(served)

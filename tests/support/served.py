@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -90,6 +92,18 @@ class Served:
         return [json.loads(line) for line in self.log.read_text().splitlines() if text in line]
 
 
+@contextmanager
+def standing_still(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Each of its threads has stopped before what is done meanwhile, which nothing of it can meet. A signal alone says
+    nothing of when: a thread on another processor goes on for a while."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
 def _limit(descriptors: int | None, memory_bytes: int | None) -> Callable[[], None]:
     def limit() -> None:
         if descriptors is not None:
@@ -100,4 +114,4 @@ def _limit(descriptors: int | None, memory_bytes: int | None) -> Callable[[], No
     return limit
 
 
-__all__ = ["Served"]
+__all__ = ["Served", "standing_still"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from acquit.http.logins import DECIDING_MAX, Logins, NotIn
 from acquit.ledger.audit_lines import read_audit
 from acquit.store.reading import FolderReader
 from tests.support.http import TIMEOUT_S, Answer, ask, basic
-from tests.support.served import Served
+from tests.support.served import Served, standing_still
 
 TLS = Path(__file__).parents[2] / "support" / "tls"
 QUEUES = "/api/v1/queues"
@@ -270,11 +269,11 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out(tmp_path: Path, tls: bool) -
         config += f'[tls]\ncertificate_file = "{TLS / "certificate.pem"}"\nkey_file = "{TLS / "key.pem"}"\n'
     with Served(tmp_path, config) as served, ExitStack() as sockets:
         parts = urlsplit(str(served.http_url))
-        served.process.send_signal(signal.SIGSTOP)
-        *silent, last = [
-            sockets.enter_context(socket.create_connection((parts.hostname, parts.port), TIMEOUT_S)) for _ in range(11)
-        ]
-        served.process.send_signal(signal.SIGCONT)
+        with standing_still(served.process):
+            *silent, last = [
+                sockets.enter_context(socket.create_connection((parts.hostname, parts.port), TIMEOUT_S))
+                for _ in range(11)
+            ]
         asking = http.client.HTTPConnection(parts.netloc)
         asking.sock = sockets.enter_context(_unchecked().wrap_socket(last)) if tls else last
         asking.request("GET", "/healthz")
