@@ -34,6 +34,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.session import Session
 from acquit.protocol.types import Byte, Described, ULong
 from tests.support.broker_world import Client, World
+from tests.support.examples import share
 
 CONTAINERS = ("a", "b", "a/b", "%2F")
 NAMES = ("x", "y", "x|2", "x|global", "|", "x|volatile1", "", "z" * 600, "q\n")
@@ -191,7 +192,7 @@ STEPS = {
 }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=share(80), deadline=None)
 @given(st.integers(0, 2**32))
 def test_whatever_is_asked_is_answered(seed: int) -> None:
     rng = Random(seed)

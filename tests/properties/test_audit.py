@@ -24,11 +24,12 @@ from acquit.spark.audit.log import AuditLog
 from acquit.spark.ledger.chain import plan_folder
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.audited import all_of, audited, batches_of, closed_of, open_of, until
+from tests.support.examples import share
 from tests.support.ledger_folder import LedgerFolder, grow
 from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker
 from tests.support.plain_session import PlainSession
 
-SEEDS = range(4)
+SEEDS = range(share(4))
 
 
 def history(path: Path, seed: int) -> LedgerFolder:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from acquit import aio
 from acquit.client.aio import KINDS
 from acquit.client.driver import Driver
+from tests.support.examples import share
 from tests.support.server import Rig, RigDriver
 
 steps = st.lists(
@@ -27,7 +28,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 @given(
     st.sampled_from([0, 1, 2, 10]),
     st.sampled_from(["auto", "no_ack", "individual", "dups_ok", "pre_ack", "transacted"]),

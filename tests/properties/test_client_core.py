@@ -20,6 +20,7 @@ from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Accepted, Modified, Rejected, Released
 from acquit.protocol.delivery import Delivery, Outcome
 from acquit.protocol.message import Message
+from tests.support.examples import share
 from tests.support.server import Rig, Server
 
 OUTCOMES: list[Outcome] = [ACCEPTED, RELEASED, Rejected(), Modified(delivery_failed=True)]
@@ -164,7 +165,7 @@ class Receiving:
 
 
 @pytest.mark.promise("no-lies")
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(st.sampled_from(["auto", "client", "individual", "no_ack"]), st.integers(1, 6), steps, st.booleans())
 def test_what_receipts_say_is_true(mode: str, prefetch: int, schedule: list[tuple[str, ...]], cut: bool) -> None:
     world = Receiving(Torn(options=ConnectOptions(ack_timeout_ms=5_000)), mode, prefetch)
@@ -195,7 +196,7 @@ def test_what_receipts_say_is_true(mode: str, prefetch: int, schedule: list[tupl
 
 
 @pytest.mark.promise("no-lies")
-@settings(max_examples=100)
+@settings(max_examples=share(100))
 @given(st.sampled_from(["auto", "client", "individual"]), st.integers(1, 6), steps)
 def test_after_closing_every_message_is_somewhere_once(
     mode: str, prefetch: int, schedule: list[tuple[str, ...]]
@@ -232,7 +233,7 @@ send_steps = st.lists(
 
 
 @pytest.mark.promise("no-lies")
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(send_steps, st.booleans())
 def test_what_sends_end_in_is_true(schedule: list[tuple[str, ...]], cut: bool) -> None:
     rig = Torn(Server(credit=0))

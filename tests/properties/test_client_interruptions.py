@@ -17,6 +17,7 @@ from acquit.client.received import MessageCore
 from acquit.client.transacting import Fate, Transaction
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
 from acquit.protocol.definitions import Modified
+from tests.support.examples import share
 from tests.support.joined import Joined
 from tests.support.server import receiver_spec, sender_spec
 
@@ -98,7 +99,7 @@ class Stage:
         return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=share(120), deadline=None)
 @given(
     st.lists(
         st.one_of(st.tuples(st.just("send")), st.tuples(st.just("withdraw"), st.integers(0, 9)), *faults),
@@ -150,7 +151,7 @@ def test_sends(schedule: list[tuple[object, ...]], durable: bool) -> None:
     assert left.keys() <= outcomes.keys()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=share(120), deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -232,7 +233,7 @@ class Attempt:
     committed: bool = False
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(200), deadline=None)
 @given(
     st.lists(
         st.one_of(

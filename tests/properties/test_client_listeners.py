@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acquit import aio
+from tests.support.examples import share
 from tests.support.stepping import LONG, Accounted, numbers, turns
 
 MODES = ["auto", "dups_ok", "pre_ack", "individual", "no_ack"]
@@ -66,7 +67,7 @@ class Handlers:
             await message.modify(delivery_failed=True)
 
 
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(st.sampled_from(MODES), st.sampled_from([0, 1, 3, 10]), steps)
 def test_each_message_is_with_one_listener_and_has_one_outcome(
     mode: str, prefetch: int, schedule: list[tuple[str, int]]

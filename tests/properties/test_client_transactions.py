@@ -30,6 +30,7 @@ from acquit.protocol.definitions import (
     TransactionalState,
 )
 from acquit.protocol.message import Message
+from tests.support.examples import share
 from tests.support.server import RigDriver
 from tests.support.stepping import SlowRig, turns
 
@@ -192,7 +193,7 @@ def test_rollback_stops_a_cancelled_commit_or_comes_too_late_but_never_by_half(a
 
 
 @pytest.mark.promise("no-lies")
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(
     st.lists(
         st.one_of(

@@ -27,6 +27,7 @@ from acquit.broker.parking import Parking, Sizes
 from acquit.broker.queue import NodeState
 from acquit.ledger.rows import PlainRows
 from tests.support.broker_world import places
+from tests.support.examples import share
 
 pytestmark = pytest.mark.promise("order")
 
@@ -315,7 +316,7 @@ def standing(waiting: Backlog) -> int:
 HOLDER = Former(1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),
     sizes=st.sampled_from([Sizes(2, 1), Sizes(4, 3), Sizes(1, 8), Sizes(1, 5)]),

@@ -20,6 +20,7 @@ from acquit.protocol.definitions import Modified
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable
+from tests.support.examples import share
 
 DELAY_MS = 1_000
 FAILED = Modified(delivery_failed=True)
@@ -96,7 +97,7 @@ class Kept:
         self.waiting = left
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(share(40)))
 def test_the_same_messages_stay(seed: int) -> None:
     rng = Random(seed)
     world = World(OPTIONS)

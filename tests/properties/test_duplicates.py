@@ -18,6 +18,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.message import Message
 from tests.support.broker_world import World, durable
+from tests.support.examples import share
 from tests.support.transacting import Controller
 
 pytestmark = pytest.mark.promise("duplicates")
@@ -147,7 +148,7 @@ class Model:
             assert kept == [identity for identity, _ in window]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(share(25)))
 def test_windows_hold_what_a_list_would(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acquit.ledger.duplicates.BLOCK_IDS", 4)  # many blocks of few ids
     monkeypatch.setattr("acquit.broker.intake.duplicates.BLOCK_IDS", 4)

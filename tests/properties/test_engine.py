@@ -33,6 +33,7 @@ from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.serial import MASK
 from acquit.protocol.settlement import Phase
+from tests.support.examples import share
 from tests.support.hostile import Application, Talk, state_of, talked_to
 from tests.support.wire import Wire
 
@@ -258,7 +259,7 @@ def check_split(seed: int, wildness: float) -> None:
     assert heard[0] == heard[1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 @given(
     st.integers(0, 1 << 32),
     st.lists(st.sampled_from(ACTS), max_size=60),
@@ -278,7 +279,7 @@ def test_long_scripts(rng: random.Random) -> None:
         check(rng.randrange(1 << 32), script, rng.random() < 0.5, rng.random() < 0.5, rng.choice((0, MASK - 5)))
 
 
-@settings(max_examples=100)
+@settings(max_examples=share(100))
 @given(st.integers(0, 1 << 32), st.sampled_from([0.0, 0.0, 0.02]))
 def test_any_split_of_the_bytes_means_the_same(seed: int, wildness: float) -> None:
     check_split(seed, wildness)

@@ -30,6 +30,7 @@ from acquit.protocol.link import Link, LinkState, ReceivingLink, SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.session import Session, SessionState
 from acquit.protocol.settlement import Phase
+from tests.support.examples import share
 from tests.support.wire import Wire
 
 OURS = Error("test:on-purpose", "by the script")
@@ -201,7 +202,7 @@ def check(seed: int, script: list[str]) -> None:
     world.end_all()
 
 
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 @given(st.integers(0, 1 << 32), st.lists(st.sampled_from(ACTS), max_size=80))
 def test_whatever_crosses_is_understood(seed: int, script: list[str]) -> None:
     check(seed, script)

@@ -14,6 +14,7 @@ from acquit.protocol.fastpath import Predictions
 from acquit.protocol.link import SendingLink
 from acquit.protocol.options import ConnectionOptions
 from acquit.protocol.session import Session
+from tests.support.examples import share
 from tests.support.hostile import Application, Talk, state_of, talked_to
 from tests.support.peer import Peer, credit_flow, sending_engine
 from tests.support.wire import frames_in
@@ -49,7 +50,7 @@ def told(
     return application.all_heard(), state_of(peer.engine), output
 
 
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(
     st.integers(0, 1 << 32),
     st.sampled_from([0.0, 0.0, 0.02, 0.2]),
@@ -120,7 +121,7 @@ def unsettled_of(peer: Peer) -> list[object]:
     return [(item.tag, item.delivery_id, item.phase, item.payload) for item in peer.engine.sessions[0].unsettled()]
 
 
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 @given(st.integers(0, 1 << 32), st.sampled_from(list(SndSettleMode)))
 def test_sent_alike(seed: int, mode: SndSettleMode) -> None:
     assert sent(seed, mode, long_way=False) == sent(seed, mode, long_way=True)
@@ -157,7 +158,7 @@ def sent_in_groups(seed: int, mode: SndSettleMode, *, one_by_one: bool) -> list[
     return [counts, list(frames_in(peer.hear_bytes())), *state_of(peer.engine), *unsettled_of(peer)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 @given(st.integers(0, 1 << 32), st.sampled_from(list(SndSettleMode)))
 def test_sent_in_groups_as_one_by_one(seed: int, mode: SndSettleMode) -> None:
     assert sent_in_groups(seed, mode, one_by_one=False) == sent_in_groups(seed, mode, one_by_one=True)

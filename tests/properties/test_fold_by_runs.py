@@ -36,6 +36,7 @@ from acquit.store.record import (
     runs,
     walk,
 )
+from tests.support.examples import share
 
 EVENTS: Final = {"retire": EventKind.ACCEPTED, "acquire": EventKind.ACQUIRED, "release": EventKind.RELEASED}
 EXTRAS: Final[tuple[tuple[tuple[int, bytes], ...], ...]] = (
@@ -194,7 +195,7 @@ def folded(fold: Fold, head: BatchHead, batch: bytes) -> tuple[Fold, str]:
     return fold, ""
 
 
-@settings(max_examples=500)
+@settings(max_examples=share(500))
 @given(st.lists(steps, max_size=25))
 def test_a_batch_says_what_its_records_say_one_by_one(story: list[Step]) -> None:
     together, refused = folded(Fold(), *batch_of(story))
@@ -214,7 +215,7 @@ def test_a_batch_says_what_its_records_say_one_by_one(story: list[Step]) -> None
         assert getattr(together.digest.here, name) == getattr(single.digest.here, name)
 
 
-@settings(max_examples=100)
+@settings(max_examples=share(100))
 @given(st.lists(steps, max_size=10))
 def test_runs_are_the_records_of_a_batch(story: list[Step]) -> None:
     head, batch = batch_of(story)

@@ -22,6 +22,7 @@ from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.support.broker_world import SMALL, Client, World, durable
+from tests.support.examples import share
 from tests.support.transacting import Controller
 
 OPTIONS = BrokerOptions(
@@ -345,7 +346,7 @@ def assert_balanced(world: World) -> None:
 
 
 @pytest.mark.promise("durable")
-@pytest.mark.parametrize("history", range(6))
+@pytest.mark.parametrize("history", range(share(6)))
 def test_a_full_disk_loses_nothing_and_does_nothing_by_half(seed: int, history: int) -> None:
     run = Run(Random(seed * 1_000 + history))
     for _ in range(60):

@@ -19,6 +19,7 @@ from acquit.errors import StoreCorrupt, StoreVersionUnsupported
 from acquit.ledger.verify import verify
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.properties.test_journal_power_loss import TINY
+from tests.support.examples import share
 from tests.support.mini_broker import DATA, Clock, History, MiniBroker, check_fold
 
 pytestmark = pytest.mark.promise("missing")
@@ -68,7 +69,7 @@ def files(*suffixes: str) -> list[Path]:
     return [path for path in written()[0].paths() if path.suffix in suffixes]
 
 
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(st.data())
 def test_any_bit_of_any_file(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(files(".seg", ".json", ".events", ".zeros", ".stub")))
@@ -86,7 +87,7 @@ def test_a_bit_in_every_part_of_a_segment(path: Path) -> None:
         check(flipped(path, byte * 8 + byte % 8), f"{path} byte {byte}")
 
 
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(st.data())
 def test_verify_sees_every_bit_of_a_closed_segment(data: st.DataObject) -> None:
     newest = files(".seg")[-1]

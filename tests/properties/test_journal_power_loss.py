@@ -21,6 +21,7 @@ from acquit.ledger.verify import verify
 from acquit.store.options import JournalOptions
 from acquit.store.segment import HEADER_BYTES, SegmentHeader
 from acquit.testing.simulation.disk import FaultyDisk, PowerLoss, all_survives, none_survives
+from tests.support.examples import share
 from tests.support.mini_broker import DATA, SMALL, Clock, History, MiniBroker, check_recovered
 
 TINY = JournalOptions(
@@ -107,7 +108,7 @@ def test_the_life_has_every_kind_of_step() -> None:
 @pytest.mark.parametrize(
     ("part", "options"),
     [
-        *(pytest.param(part, TINY, id=f"{part}") for part in range(8)),
+        *(pytest.param(part, TINY, id=f"{part}") for part in range(share(8))),
         *(
             pytest.param(part, ERASING, id=f"erasing-{part}", marks=[pytest.mark.slow] * (part > 1))
             for part in range(8)
@@ -154,7 +155,7 @@ def test_power_lost_in_every_step_of_a_recovery() -> None:
 
 
 @pytest.mark.promise("durable")
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(
     seed=st.integers(0, 1 << 32),
     lives=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 600), st.floats(0, 1)), min_size=1, max_size=4),
@@ -163,16 +164,16 @@ def test_power_lost_in_every_step_of_a_recovery() -> None:
 def test_power_lost_again_and_again(seed: int, lives: list[tuple[int, int, float]], options: JournalOptions) -> None:
     world = World(seed, options)
     disk = FaultyDisk()
-    for turns, die_at, share in lives:
+    for turns, die_at, surviving in lives:
         disk.power_loss_at = die_at
         world.life(disk, turns)
-        disk = disk.after_power_loss(biased(world.rng, share))
+        disk = disk.after_power_loss(biased(world.rng, surviving))
     assert world.life(disk, 1)
 
 
 @pytest.mark.promise("durable")
 @pytest.mark.parametrize("survives", [all_survives, none_survives])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(share(4)))
 def test_killed_as_it_starts_again_and_again(seed: int, survives: Callable[[], bool]) -> None:
     """As a container that loops in crashes is: in each round some starts end in one of their first steps, most of them
     before the first batch; then one lives for a while, and takes messages along that nobody ever settles."""
@@ -190,7 +191,7 @@ def test_killed_as_it_starts_again_and_again(seed: int, survives: Callable[[], b
 
 
 @pytest.mark.promise("durable")
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 @given(seed=st.integers(0, 1 << 32), capacity_kib=st.integers(200, 800), short=st.booleans())
 def test_a_disk_that_gets_full_loses_nothing(seed: int, capacity_kib: int, short: bool) -> None:
     """Postings are refused, a batch waits and is written again from the same offset, and a power loss in this state
@@ -212,9 +213,9 @@ def test_a_disk_that_gets_full_loses_nothing(seed: int, capacity_kib: int, short
 
 
 @pytest.mark.promise("durable")
-@settings(max_examples=60)
-@given(seed=st.integers(0, 1 << 32), error_at=st.integers(0, 120), share=st.floats(0, 1))
-def test_after_an_io_error_nothing_is_accepted(seed: int, error_at: int, share: float) -> None:
+@settings(max_examples=share(60))
+@given(seed=st.integers(0, 1 << 32), error_at=st.integers(0, 120), surviving=st.floats(0, 1))
+def test_after_an_io_error_nothing_is_accepted(seed: int, error_at: int, surviving: float) -> None:
     world = World(seed, SMALL)
     disk = FaultyDisk(errors={error_at: 5})
     try:
@@ -224,7 +225,7 @@ def test_after_an_io_error_nothing_is_accepted(seed: int, error_at: int, share: 
         pass
     else:
         return
-    assert world.life(disk.after_power_loss(biased(world.rng, share)), 1)
+    assert world.life(disk.after_power_loss(biased(world.rng, surviving)), 1)
 
 
 @pytest.mark.promise("durable")

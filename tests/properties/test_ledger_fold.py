@@ -21,6 +21,7 @@ from acquit.store.reading import FolderReader
 from acquit.store.segment import EVENTS_HEADER_BYTES
 from acquit.testing.simulation.disk import FaultyDisk
 from tests.properties.test_journal_power_loss import TINY
+from tests.support.examples import share
 from tests.support.mini_broker import DATA, Clock, History, MiniBroker, check_fold
 
 pytestmark = pytest.mark.promise("balance")
@@ -74,7 +75,7 @@ class Stopping:
         self.looked += 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=share(25))
 @given(seed=st.integers(0, 1 << 32), runs=st.integers(1, 3), turns=st.integers(5, 50))
 def test_after_any_batch_the_fold_says_what_was_so(seed: int, runs: int, turns: int) -> None:
     disk, truth = lived(seed, runs, turns)
@@ -83,7 +84,7 @@ def test_after_any_batch_the_fold_says_what_was_so(seed: int, runs: int, turns: 
     assert looking.looked >= runs
 
 
-@settings(max_examples=25)
+@settings(max_examples=share(25))
 @given(seed=st.integers(0, 1 << 32), runs=st.integers(1, 3), turns=st.integers(20, 120))
 def test_what_recovery_reads_says_as_much_as_everything(seed: int, runs: int, turns: int) -> None:
     disk, _ = lived(seed, runs, turns)
@@ -99,7 +100,7 @@ def test_what_recovery_reads_says_as_much_as_everything(seed: int, runs: int, tu
     assert (part.clean, part.left_through, part.anomalies) == (whole.clean, whole.left_through, whole.anomalies)
 
 
-@settings(max_examples=20)
+@settings(max_examples=share(20))
 @given(seed=st.integers(0, 1 << 32), turns=st.integers(20, 80))
 def test_the_seals_alone_balance_and_so_do_the_side_files(seed: int, turns: int) -> None:
     """As the audit reads a journal: summaries first, events as arrays, bodies never."""

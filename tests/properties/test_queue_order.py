@@ -11,6 +11,7 @@ from acquit.broker.message import Message
 from acquit.broker.nodes.node import Queue
 from acquit.broker.options import AddressPolicy
 from acquit.broker.queue import NodeState
+from tests.support.examples import share
 
 QUEUE = Queue(1, "q", "q", AddressPolicy(), auto_created=True)
 
@@ -33,7 +34,7 @@ def message(sequence: int, priority: int) -> Message:
 
 
 @pytest.mark.promise("order")
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(steps)
 def test_the_backlog_is_a_sorted_list(story: list[tuple[str, int]]) -> None:
     backlog = Backlog()

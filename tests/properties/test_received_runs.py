@@ -28,6 +28,7 @@ from acquit.protocol.delivery import Delivery, ReceivedRun
 from acquit.protocol.events import DeliveriesReceived, Event, LinkDetached, RunReceived, RunSettled, StatesReceived
 from acquit.protocol.frames import encode_frame
 from acquit.protocol.settlement import Phase
+from tests.support.examples import share
 from tests.support.peer import receiving_engine
 
 FIRST = 0xFFFF_FFD0
@@ -165,7 +166,7 @@ def looked_at(delivery: Delivery) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=share(300))
 @given(steps, st.sampled_from([0, 0, 1, 30, 100]))
 @example([("send", 30, 1), ("settle", 3, 20, ACCEPTED), ("answer", 5, 10, ACCEPTED), ("answer", 10, 40, None)], 0)
 @example([("send", 9, 1), ("tell", 0, 9, RELEASED)], 0)

@@ -25,6 +25,7 @@ from acquit.protocol.constants import ACCEPTED
 from acquit.testing import Simulation
 from acquit.testing.simulation.system import Program
 from tests.properties.test_resumption import LATE_S, LateStore, _has_done
+from tests.support.examples import share
 
 pytestmark = pytest.mark.promise("exactly-once")
 
@@ -251,7 +252,7 @@ SEARCHES = {"sends": search_sends, "receives": search_receives, "kept": search_k
 SEEDS = 12
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", range(share(SEEDS)))
 @pytest.mark.parametrize("what", SEARCHES)
 def test_each_happens_once_whatever_the_parts_are(what: str, seed: int) -> None:
     SEARCHES[what](seed)

@@ -13,6 +13,7 @@ from acquit.ledger.live import LiveMessage, Notes
 from acquit.ledger.live_messages import LiveMessages
 from acquit.ledger.rows import PlainRow, PlainRows, Stretch
 from acquit.store.interface import Position
+from tests.support.examples import share
 
 CHUNK = 4_096
 SEQUENCES = [*range(1, 40), *range(CHUNK - 20, CHUNK + 20), 5 * CHUNK, 5 * CHUNK + 1, 1 << 60]
@@ -46,7 +47,7 @@ def rows_ever(model: dict[int, PlainRow], looks: list[tuple[Iterator[int], list[
     return {one for _, expected in looks for one in expected} | model.keys()
 
 
-@settings(max_examples=300)
+@settings(max_examples=share(300))
 @given(steps)
 def test_the_columns_are_a_dictionary(story: list[tuple[str, int, int]]) -> None:
     rows, model = PlainRows(), dict[int, PlainRow]()
@@ -126,7 +127,7 @@ def message(sequence: int, number: int) -> LiveMessage:
     return LiveMessage(sequence, number & 0xFF, position, number << 8, 1, actor=number % 3, **fields)  # type: ignore[arg-type]
 
 
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(steps)
 def test_live_messages_are_a_dictionary(story: list[tuple[str, int, int]]) -> None:
     kept, model = LiveMessages(), dict[int, LiveMessage]()

@@ -16,6 +16,7 @@ from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified, Rejected
 from acquit.protocol.delivery import Delivery, Outcome
 from acquit.protocol.message import Message
+from tests.support.examples import share
 from tests.support.server import Rig, Server
 
 OUTCOMES: list[Outcome] = [ACCEPTED, RELEASED, Rejected(), Modified(delivery_failed=True)]
@@ -101,7 +102,7 @@ def draining(prefetch: int) -> Draining:
 
 
 @pytest.mark.promise("no-lies")
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(st.sampled_from([1, 5, 30]), steps, st.booleans())
 def test_what_receipts_say_is_true(prefetch: int, schedule: list[tuple[str, ...]], cut: bool) -> None:
     world = draining(prefetch)
@@ -122,7 +123,7 @@ def test_what_receipts_say_is_true(prefetch: int, schedule: list[tuple[str, ...]
 
 
 @pytest.mark.promise("no-lies")
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @given(st.sampled_from([1, 5, 30]), steps)
 def test_after_closing_every_message_is_somewhere_once(prefetch: int, schedule: list[tuple[str, ...]]) -> None:
     world = draining(prefetch)

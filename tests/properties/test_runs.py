@@ -33,6 +33,7 @@ from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from acquit.protocol.types import Timestamp, ULong
 from tests.support.broker_world import SHALLOW, Client, World, runs_in
+from tests.support.examples import share
 
 OPTIONS = BrokerOptions(
     address=(
@@ -395,7 +396,7 @@ def both(address: str, story: Story, least: int = 1) -> Play:
 
 @pytest.mark.pure
 @pytest.mark.promise("order", "missing")
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 @example("q", [("first", "accept", 1), ("lose", "", 2)], 1)
 @example("q", [("grant", "", 8), ("first", "accept", 3), ("one", "release", 2), ("first", "accept", 8)], 1)
 @example("q", [("post", "durable", 1), ("post", "volatile", 3), ("grant", "", 8), ("grant", "", 8)], 1)
@@ -590,7 +591,7 @@ OVER_AND_OVER: Story = [*CHOSEN, *[("mixed", "colours", 8), ("rivals", "accept",
 
 @pytest.mark.pure
 @pytest.mark.promise("order", "missing")
-@settings(max_examples=200)
+@settings(max_examples=share(200))
 @example("q", [*CHOSEN, ("mixed", "colours", 8), ("rivals", "accept", 6), ("mixed", "colours", 8)])
 @example("few", [*CHOSEN, ("mixed", "colours", 8), ("rivals", "accept", 6), ("grant", "", 9), ("rivals", "accept", 6)])
 @example("q", [*SHARED, ("mixed", "groups", 8), ("rivals", "accept", 6), ("lose", "", 2), ("grant", "", 60)])
@@ -747,7 +748,7 @@ class Waiting:
 
 
 @pytest.mark.promise("order")
-@settings(max_examples=300)
+@settings(max_examples=share(300))
 @given(moves)
 def test_a_backlog_with_runs_is_a_sorted_list(story: list[tuple[str, int, int]]) -> None:
     waiting = Waiting()

@@ -25,6 +25,7 @@ from acquit.spark.spool.entries import Checkpoint, Entry, FloorRaised, Publicati
 from acquit.spark.spool.identities import UNKNOWN
 from acquit.spark.spool.log import Log, LogState, marker_name, slot_name
 from acquit.spark.spool.store import StoreDoubt
+from tests.support.examples import share
 from tests.support.spool_world import Faults, Process, World
 
 pytestmark = pytest.mark.promise("once-in-a-table")
@@ -72,7 +73,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_message_is_in_the_table_once(name: str, seed: int) -> None:
-    for number in range(seed * 1_000, seed * 1_000 + SCHEDULES):
+    for number in range(seed * 1_000, seed * 1_000 + share(SCHEDULES)):
         world = World(number, FAULTS[name]).run()
         assert world.account() == ([], [], [], []), f"schedule {number}"
 
@@ -280,5 +281,5 @@ def test_a_protocol_that_lacks_a_sentence_is_found_out(name: str, seed: int, mon
 def test_what_is_found_out_is_not_the_mutation_itself(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = MUTATIONS[name]
     mutation.apply(monkeypatch)
-    for number in range(seed * 1_000, seed * 1_000 + 10):
+    for number in range(seed * 1_000, seed * 1_000 + share(10)):
         assert World(number, FAULTS["calm"], process=mutation.process).run().account() == ([], [], [], [])

@@ -23,6 +23,7 @@ from tests.simulation.places import TRAITS, Place
 from tests.simulation.sweeps import Act
 from tests.simulation.users import USERS
 from tests.simulation.world import Case, shrink, simulate
+from tests.support.examples import share
 
 RESUMING: Final = ("send_once", "receive_once", "relay_once")
 _WITHOUT_LEAVING: Final = [name for name in (*USERS, *PEERS) if name != "leave"]
@@ -51,7 +52,7 @@ KEPT: Final[dict[str, str]] = {
 """Cases that once showed a fault, of the product or of the world, and which. They are run for ever."""
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", range(1, 1 + share(6)))
 def test_a_world_keeps_its_promises(seed: int) -> None:
     simulate(Case(seed=seed, work_s=3.0))
 

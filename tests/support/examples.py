@@ -1,4 +1,5 @@
-"""How many examples Hypothesis tries: few, always the same, in `make test`; many, drawn anew, in `make soak`."""
+"""How many examples are tried: few, always the same, in `make test`; three times as many in `make test-native`, where
+each takes less time; many, drawn anew, in `make soak`."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import seed, settings
+
+from acquit._version import native
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,12 +21,18 @@ class Soak:
     rounds = 0
 
 
+def share(count: int) -> int:
+    """As many as are tried here of what `make test-native` and soaks try so often: a third, where nothing is compiled.
+    Meant for seeds, schedules and examples, of which one more tells little; not for cases that each tell their own."""
+    return count if native() or Soak.seed is not None else -(-count // 3)
+
+
 def examples(quick: int) -> Callable[[F], F]:
     """Try `quick` examples; in a soak, as many for every second round and once more, drawn from its seed."""
 
     def decorate(test: F) -> F:
         if Soak.seed is None:
-            return settings(max_examples=quick)(test)
+            return settings(max_examples=share(quick))(test)
         many = settings(max_examples=quick * (1 + Soak.rounds // 2), derandomize=False, database=None)(test)
         return pytest.mark.slow(seed(Soak.seed)(many))
 

@@ -28,6 +28,7 @@ from acquit.protocol.message import Message
 from acquit.protocol.sections import APPLICATION_PROPERTIES, scan_sections
 from acquit.store.recovery import open_store
 from tests.support.broker_world import DATA, SMALL, Client, World, after_kill, durable
+from tests.support.examples import share
 from tests.support.raw_journal import Gathered
 
 
@@ -852,7 +853,7 @@ def number_of(message: QueuedMessage) -> int:
 
 
 @pytest.mark.parametrize("kind", ["volatile", "durable", "paged", "bounded", "alike", "narrow", "at once"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(share(8)))
 def test_a_random_walk_keeps_to_the_order_and_leaves_nobody_waiting(kind: str, seed: int) -> None:
     walk = Walk(seed, kind)
     for _ in range(120):

@@ -26,6 +26,7 @@ from acquit.protocol.definitions import Modified
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World, runs_in
+from tests.support.examples import share
 from tests.unit.broker.dispatching.test_choosing import Walk, number_of
 from tests.unit.broker.links.test_termini import resume_from
 
@@ -551,7 +552,7 @@ def test_the_last_of_a_group_that_is_resumed_does_not_free_the_group_again() -> 
     assert others.bodies(owner) == ["a1", "a2"]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(share(10)))
 def test_a_random_walk_keeps_each_group_together(seed: int) -> None:
     """At any moment all unsettled messages of a group are with one consumer, and a consumer has got them in order
     since the last one came back."""
