@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.examples import Soak, share
+from tests.support.examples import Soak
 from tests.support.shell import Ran, Shell
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ settings.register_profile(
     "acquit",
     derandomize=True,
     deadline=None,
-    max_examples=share(100),
+    max_examples=100,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -396,7 +396,7 @@ def both(address: str, story: Story, least: int = 1) -> Play:
 
 @pytest.mark.pure
 @pytest.mark.promise("order", "missing")
-@settings(max_examples=share(150))
+@settings(max_examples=150)
 @example("q", [("first", "accept", 1), ("lose", "", 2)], 1)
 @example("q", [("grant", "", 8), ("first", "accept", 3), ("one", "release", 2), ("first", "accept", 8)], 1)
 @example("q", [("post", "durable", 1), ("post", "volatile", 3), ("grant", "", 8), ("grant", "", 8)], 1)
@@ -591,7 +591,7 @@ OVER_AND_OVER: Story = [*CHOSEN, *[("mixed", "colours", 8), ("rivals", "accept",
 
 @pytest.mark.pure
 @pytest.mark.promise("order", "missing")
-@settings(max_examples=share(200))
+@settings(max_examples=200)
 @example("q", [*CHOSEN, ("mixed", "colours", 8), ("rivals", "accept", 6), ("mixed", "colours", 8)])
 @example("few", [*CHOSEN, ("mixed", "colours", 8), ("rivals", "accept", 6), ("grant", "", 9), ("rivals", "accept", 6)])
 @example("q", [*SHARED, ("mixed", "groups", 8), ("rivals", "accept", 6), ("lose", "", 2), ("grant", "", 60)])

@@ -33,7 +33,6 @@ from acquit.protocol.definitions import (
 from acquit.protocol.link import ReceivingLink, SendingLink
 from acquit.protocol.message import Message
 from tests.support.broker_world import Client, World
-from tests.support.examples import share
 from tests.support.transacting import Controller
 
 OPTIONS = BrokerOptions(
@@ -288,7 +287,7 @@ LASTING: Story = [("accept", "", 8), ("held", "durable", 1), ("held", "durable",
 
 @pytest.mark.pure
 @pytest.mark.promise("transactions")
-@settings(max_examples=share(150))
+@settings(max_examples=150)
 @example("q", [*POSTED, ("grant", "", 8), ("retire", "accept", 8), ("commit", "", 1)])
 @example("q", [*POSTED, ("grant", "", 8), ("retire", "accept", 3), ("roll back", "", 2), ("grant", "", 8)])
 @example("q", [*POSTED, ("grant", "", 8), ("retire", "accept", 3), ("detach", "", 1), ("roll back", "", 2)])

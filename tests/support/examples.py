@@ -23,7 +23,8 @@ class Soak:
 
 def share(count: int) -> int:
     """As many as are tried here of what `make test-native` and soaks try so often: a third, where nothing is compiled.
-    Meant for seeds, schedules and examples, of which one more tells little; not for cases that each tell their own."""
+    Meant for seeds, schedules and examples, of which one more tells little; not for cases that each tell their own, nor
+    for tests that are `pure`, or of what `make test-native` leaves out: nothing else tries them."""
     return count if native() or Soak.seed is not None else -(-count // 3)
 
 

@@ -535,3 +535,21 @@ def test_every_option_is_one_that_somebody_reads(kind: str, parts: str) -> None:
     own = {Path(str(sys.modules[base.__module__].__file__)) for base in options.__mro__ if base is not object}
     read = read_attributes(parts).union(*(attributes_of(path, of_self=True) for path in own))
     assert {field.name for field in dataclasses.fields(options)} - read == set()
+
+
+def test_a_third_is_tried_only_of_what_the_native_build_tries_in_full() -> None:
+    """Of `share` and `examples` (tests/support/examples.py); else nothing that CI runs would try the rest."""
+    tested = re.search(r"^NATIVE_TESTS := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert tested is not None
+    folders = tuple(tested[1].replace("\\", "").split())
+    sharing = [
+        path for path in (ROOT / "tests").rglob("test_*.py") if "\nfrom tests.support.examples" in path.read_text()
+    ]
+    assert len(sharing) > 30
+    for path in sharing:
+        name = str(path.relative_to(ROOT))
+        assert name.startswith(folders), name
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.unparse(node)
+                assert "mark.pure" not in text or not re.search(r"\b(share|examples)\(", text), f"{name}: {node.name}"
