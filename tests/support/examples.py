@@ -23,13 +23,13 @@ class Soak:
 
 def share(count: int) -> int:
     """As many as are tried here of what `make test-native` and soaks try so often: a third, where nothing is compiled.
-    Meant for seeds, schedules and examples, of which one more tells little; not for cases that each tell their own, nor
-    for tests that are `pure`, or of what `make test-native` leaves out: nothing else tries them."""
+    Meant for seeds, schedules, examples and the steps of a search, of which one more tells little; not for tables of
+    cases, nor for tests that are `pure`, or of what `make test-native` leaves out: nothing else tries them."""
     return count if native() or Soak.seed is not None else -(-count // 3)
 
 
 def examples(quick: int) -> Callable[[F], F]:
-    """Try `quick` examples; in a soak, as many for every second round and once more, drawn from its seed."""
+    """Try the `share` of `quick` examples; in a soak, as many each second round and once more, drawn from its seed."""
 
     def decorate(test: F) -> F:
         if Soak.seed is None:
