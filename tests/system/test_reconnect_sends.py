@@ -184,7 +184,7 @@ def test_a_send_that_left_and_was_not_answered_in_time_is_in_doubt(
         sender = connection.session().sender(address)
         proxy.before("disposition", by="broker").call(lambda frame: (proxy.refuse(), proxy.cut()))
         with pytest.raises(DeliveryInDoubt):
-            sender.send("left", timeout=0.3)
+            sender.send("left", timeout=1.0)
         story.wait_for(INTERRUPTED)
         with pytest.raises(NotSent):
             sender.send("never left", timeout=0.05)

@@ -162,8 +162,8 @@ def test_a_queue_that_is_full_is_told_from_an_answer_that_is_missing(
     rule = AddressRule("full", {"messages_max": 2, "full_policy": "block"})
     with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:
         monkeypatch.setenv("ACQUIT_URL", broker.url)
-        ran = shell("send", "full", "one", "two", "three", "four", "--timeout", "0.1")
-        never = "not sent: the peer gave no credit within 0.1 s: the message never left"
+        ran = shell("send", "full", "one", "two", "three", "four", "--timeout", "1")
+        never = "not sent: the peer gave no credit within 1 s: the message never left"
         assert ran.err.splitlines() == [f"message 3: {never}", f"message 4: {never}"]
         assert (ran.code, ran.out) == (Exit.FAILED, "full: 2 accepted, 2 not sent\n")
         assert broker.inspect().queue("full").depth == 2  # type: ignore[union-attr]

@@ -182,8 +182,8 @@ def test_a_timeout_says_what_became_of_the_request(
         server = Server(credit=credit)
         server.verdict = lambda delivery: verdict  # type: ignore[assignment,return-value]
         stage = await Stage.open(server)
-        with pytest.raises(errors.RequestTimeout, match=f"no reply from 'q' within 0.05 s: {said}") as raised:
-            await stage.requester.request("x", timeout=0.05)
+        with pytest.raises(errors.RequestTimeout, match=f"no reply from 'q' within 0.5 s: {said}") as raised:
+            await stage.requester.request("x", timeout=0.5)
         assert raised.value.accepted is accepted
         assert raised.value.correlation_id is not None
         assert stage.requester.pending == 0
