@@ -23,6 +23,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+import acquit
 from acquit.broker import parking
 from acquit.protocol.constants import ACCEPTED
 
@@ -43,6 +44,7 @@ STEPS: Final = (
     "a durable message is posted, and handed to a consumer that waits",
     "a consumer accepts a durable message",
 )
+_SOURCE: Final = f"{Path(acquit.__file__).parent}/"
 _COMPREHENSIONS: Final = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
 
@@ -78,8 +80,10 @@ class Way:
 
 def module_of(code: CodeType) -> str:
     """Return the module of acquit that a function stands in; "" for all else, and for the disk in memory."""
-    _, found, name = code.co_filename.rpartition("/src/acquit/")
-    return "" if not found or name == "store/memory.py" else name.removesuffix(".py").replace("/", ".")
+    name = code.co_filename.removeprefix(_SOURCE)
+    if name == code.co_filename or name == "store/memory.py":
+        return ""
+    return name.removesuffix(".py").replace("/", ".")
 
 
 class Broker:

@@ -211,7 +211,7 @@ def test_an_unknown_host() -> None:
 
 def test_a_host_that_cannot_be_a_name() -> None:
     async def main() -> None:
-        with pytest.raises(errors.ConnectionFailed, match="is not a known host: .*label empty or too long"):
+        with pytest.raises(errors.ConnectionFailed, match="is not a known host: .*label (empty or )?too long"):
             await aio.connect(f"amqp://{'a' * 64}.invalid")
 
     run(main)

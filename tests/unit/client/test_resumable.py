@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -65,10 +66,10 @@ def test_a_store_that_outlives_the_process_needs_names_that_do(broker: acquit.Br
             connection.session("individual").receiver("q", name="in", exactly_once=store)
         with connect(broker.url) as connection, pytest.raises(ConfigurationError, match="name="):
             connection.session("individual").receiver("q", exactly_once=store)
-        with connect(broker.url) as connection:
+        with connect(broker.url) as connection, closing(sqlite3.connect(tmp_path / "work.db")) as database:
             sender = connection.session().sender("q", name="out", exactly_once=MemoryStore())
             with pytest.raises(ConfigurationError, match="SqlStore"):
-                sender.prepare("one", sqlite3.connect(tmp_path / "work.db").cursor())
+                sender.prepare("one", database.cursor())
 
 
 def connect_narrow(proxy: Proxy) -> acquit.Connection:

@@ -268,8 +268,15 @@ def test_cut_at_any_frame_everything_happens_once(broker: acquit.Broker, proxy: 
     assert (queue.entered, queue.accepted) == (2, 2)
 
 
-def test_a_program_that_begins_again_goes_on_where_it_was(broker: acquit.Broker, tmp_path: Path) -> None:
-    database = sqlite3.connect(tmp_path / "work.db")
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(tmp_path / "work.db")) as connection:
+        yield connection
+
+
+def test_a_program_that_begins_again_goes_on_where_it_was(
+    broker: acquit.Broker, tmp_path: Path, database: sqlite3.Connection
+) -> None:
     database.execute("CREATE TABLE done (body TEXT)")
     with connect(broker.url) as connection:
         sender = connection.session().sender("q")
@@ -299,8 +306,9 @@ async def _abandon(connection: acquit.Connection) -> None:
     connection._aio._driver.core.abandon("the test ends this life")  # type: ignore[attr-defined]
 
 
-def test_a_message_is_prepared_in_the_users_transaction(broker: acquit.Broker, tmp_path: Path) -> None:
-    database = sqlite3.connect(tmp_path / "work.db")
+def test_a_message_is_prepared_in_the_users_transaction(
+    broker: acquit.Broker, tmp_path: Path, database: sqlite3.Connection
+) -> None:
     with SqliteStore(tmp_path / "work.db") as store, connect(broker.url) as connection:
         sender = connection.session().sender("q", name="out", exactly_once=store)
         with database:
