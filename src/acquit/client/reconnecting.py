@@ -61,7 +61,8 @@ class Reconnect:
     """The policy to restore a connection (`ConnectOptions.reconnect`). Raises ConfigurationError, naming the field."""
 
     delay_ms: int = 100
-    """Milliseconds before the first round of attempts. A round tries every host once, in turn."""
+    """Milliseconds before the first round of attempts. A round tries every host once, in turn. 0: the first round is
+    made at once, and the delay grows as if this were 1."""
 
     delay_max_ms: int = 30_000
     """The longest delay between two rounds."""
@@ -105,6 +106,9 @@ def _check_whole(name: str, value: object, low: int) -> None:
 
 HELD: Final = 10
 """A connection that has held for so many times the delay counts as one that holds."""
+LEAST_S: Final = 0.001
+"""Seconds from which a delay grows that began with none: nothing grows from 0, and a host that refuses at once would be
+tried thousands of times a second."""
 
 
 class Backoff:
@@ -142,7 +146,7 @@ class Backoff:
         """Return the seconds until the next round. The last one is when the outage has lasted for as long as it may."""
         options = self._options
         delay_s = min(self._delay_s, options.delay_max_ms / 1000)
-        self._delay_s = min(self._delay_s * options.multiplier, options.delay_max_ms / 1000)
+        self._delay_s = min(max(self._delay_s, LEAST_S) * options.multiplier, options.delay_max_ms / 1000)
         delay_s *= 1 - options.jitter * self._draw()
         if options.outage_max_ms:
             delay_s = min(delay_s, max(0.0, self._outage_began + options.outage_max_ms / 1000 - now))

@@ -30,6 +30,25 @@ def test_delays_grow_up_to_the_longest() -> None:
     assert [delays.next_delay(0.0) for _ in range(5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
 
 
+@pytest.mark.parametrize(("multiplier", "following"), [(2, [0.002, 0.004, 0.005]), (1, [0.001, 0.001, 0.001])])
+def test_only_the_first_round_is_made_without_delay(multiplier: float, following: list[float]) -> None:
+    delays = backoff(delay_ms=0, delay_max_ms=5, multiplier=multiplier)
+    for lost_at in (1.0, 100.0):
+        delays.lost(lost_at)
+        assert [delays.next_delay(lost_at) for _ in range(4)] == [0.0, *following]
+        delays.opened(lost_at)
+
+
+def test_a_connection_that_flaps_is_not_restored_without_delay_again_and_again() -> None:
+    delays = backoff(delay_ms=0, delay_max_ms=1_000, multiplier=2)
+    found = []
+    for _ in range(4):
+        delays.lost(1.0)
+        found.append(delays.next_delay(1.0))
+        delays.opened(1.0)
+    assert found == [0.0, 0.002, 0.004, 0.008]
+
+
 def test_jitter_shortens_a_delay_by_a_part_of_it() -> None:
     assert backoff(delay_ms=100, jitter=0.5, draw=1.0).next_delay(0.0) == pytest.approx(0.05)
     assert backoff(delay_ms=100, jitter=0, draw=1.0).next_delay(0.0) == 0.1
