@@ -25,6 +25,7 @@ from acquit.compat.qpid.messaging import (
     Empty,
     InvalidOption,
     LinkClosed,
+    SendError,
     Session,
     Timeout,
     TransactionAborted,
@@ -85,6 +86,24 @@ def test_the_life_of_a_connection(url: str, address: str) -> None:
     connection.open(LONG)
     assert drained(connection.session().receiver(address)) == []
     connection.close()
+
+
+@pytest.mark.parametrize("attached", [True, False], ids=["attached-again", "detached"])
+def test_a_send_that_a_detach_left_in_doubt_is_told(broker: acquit.Broker, address: str, attached: bool) -> None:
+    with Proxy(broker.url) as proxy, closing(Connection.establish(proxy.url, timeout=LONG)) as connection:
+        sender = connection.session().sender(address)
+        sender.send("answered", sync=False)
+        sender.sync(LONG)
+        proxy.stall("broker")
+        sender.send("not answered", sync=False)
+        connection.detach(0.5)
+        proxy.resume()
+        if attached:
+            connection.attach(LONG)
+        assert sender.unsettled() == 0
+        with pytest.raises(SendError, match="no outcome was heard"):
+            sender.sync(LONG)
+        sender.sync(LONG)  # told once
 
 
 def test_a_detached_transaction_is_aborted(url: str, address: str) -> None:

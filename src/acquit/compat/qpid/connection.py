@@ -146,7 +146,8 @@ class Connection(Endpoint):
         return self._inner is not None
 
     def detach(self, timeout: float | None = None) -> None:
-        """Disconnect. Sessions and links stay, to be attached again; what was not acknowledged is redelivered."""
+        """Disconnect. Sessions and links stay, to be attached again; what was not acknowledged is redelivered. What
+        became of sends that were not waited for is raised by the next call of their sender, as ever."""
         self._stop.set()
         with self._lock:
             inner, self._inner = self._inner, None

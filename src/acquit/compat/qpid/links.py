@@ -280,7 +280,8 @@ class Sender(Link):
 
     def _unlink(self) -> None:
         self._inner = None
-        self._pending.clear()
+        if self.get_error() is not None:  # which says of all of them that they have no answer
+            self._pending.clear()
 
     def _is_linked(self) -> bool:
         return self._inner is not None
