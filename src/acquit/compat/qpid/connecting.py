@@ -18,7 +18,7 @@ from typing import Final
 
 from acquit.client.blocking import Connection, connect
 from acquit.client.options import MECHANISMS, ConnectOptions
-from acquit.client.reconnecting import ConnectionEvent, Reconnect
+from acquit.client.reconnecting import LEAST_S, ConnectionEvent, Reconnect
 from acquit.compat.qpid.messaging.constants import AMQP_PORT, AMQPS_PORT
 from acquit.compat.qpid.messaging.exceptions import ConnectError, ConnectionError, VersionError
 from acquit.compat.qpid.util import URL
@@ -84,7 +84,7 @@ class Settings:
                 rounds += 1
                 if again is None or isinstance(exc, AuthenticationFailed) or rounds == again.rounds_max:
                     raise
-                delay_s = min(max(2 * delay_s, again.delay_ms / 1000), again.delay_max_ms / 1000)
+                delay_s = min(max(2 * delay_s, again.delay_ms / 1000, LEAST_S), again.delay_max_ms / 1000)
                 if ends_at is not None and time.monotonic() + delay_s >= ends_at:
                     raise
                 if stop.wait(delay_s):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from acquit.compat.qpid.connecting import Settings, read_options, settings
 from acquit.compat.qpid.messaging import exceptions
 from acquit.compat.qpid.messaging.exceptions import ConnectError, VersionError
 from acquit.compat.qpid.util import URL
+from acquit.errors import ConnectionFailed
 
 CERTIFICATE = str(Path(__file__).parents[4] / "tests" / "support" / "localhost.pem")
 
@@ -80,6 +83,41 @@ def test_an_attempt_that_others_may_follow_is_short() -> None:
     """`open` waits for minutes: a host that does not answer must not keep it from the next one for so long."""
     assert of(timeout=300, reconnect=True, reconnect_urls="other").options.connect_timeout_ms == 10_000
     assert of(timeout=2.5, reconnect=True).options.connect_timeout_ms == 2_500
+
+
+class Stop(threading.Event):
+    """A signal that is given at the fourth wait for it, and waits for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout)
+        return len(self.waits) == 4
+
+
+@pytest.mark.parametrize(
+    ("interval", "delays"), [(0, [0.001, 0.001, 0.001, 0.001]), (0.002, [0.002, 0.002, 0.002, 0.002])]
+)
+def test_a_first_connection_is_not_tried_again_without_delay(interval: float, delays: list[float]) -> None:
+    with socket.socket() as refusing:
+        refusing.bind(("127.0.0.1", 0))
+        found = of("127.0.0.1", port=refusing.getsockname()[1], reconnect=True, reconnect_interval=interval)
+        stop = Stop()
+        with pytest.raises(ConnectionFailed):
+            found.connect(lambda event: None, None, stop)
+    assert stop.waits == delays
+
+
+def test_the_delay_between_first_connections_grows_from_nothing() -> None:
+    with socket.socket() as refusing:
+        refusing.bind(("127.0.0.1", 0))
+        found = of("127.0.0.1", port=refusing.getsockname()[1], reconnect=True, reconnect_interval_min=0)
+        stop = Stop()
+        with pytest.raises(ConnectionFailed):
+            found.connect(lambda event: None, None, stop)
+    assert stop.waits == [0.001, 0.002, 0.004, 0.008]
 
 
 def test_mechanisms() -> None:
