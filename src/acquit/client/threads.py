@@ -33,11 +33,13 @@ from acquit import forks
 from acquit.client.closing import flush_at_exit
 from acquit.client.driver import Driver
 from acquit.client.receipts import P, Promise, call_when_done
+from acquit.client.with_closing import BlockingClosable
 from acquit.errors import AcquitError, ConnectionLost, LocalProtocolError
 
 logger = logging.getLogger("acquit.client")
 
 T = TypeVar("T")
+C = TypeVar("C", bound=BlockingClosable)
 
 FORKED: Final = "this connection was opened before the process was forked: connect again in the child"
 EXITING: Final = "the interpreter ends, and stops the thread that serves its connections"
@@ -56,14 +58,16 @@ class _Call(Generic[T]):
 
     __slots__ = ("_coroutine", "_loop", "_over", "_task")
 
-    _task: asyncio.Task[T]
-
     def __init__(self, coroutine: Coroutine[object, object, T], loop: asyncio.AbstractEventLoop) -> None:
         self._coroutine = coroutine
         self._loop = loop
         self._over = threading.Lock()
         self._over.acquire()
-        loop.call_soon_threadsafe(self._start)
+        self._task: asyncio.Task[T] | None = None
+
+    def start(self) -> None:
+        """Let it run."""
+        self._loop.call_soon_threadsafe(self._start)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait for its end, once. False at the time-out."""
@@ -71,21 +75,26 @@ class _Call(Generic[T]):
 
     def result(self) -> T:
         """Return what the coroutine returned, or raise what it raised. Only at its end."""
+        assert self._task is not None
         try:
             return self._task.result()
         finally:
             del self  # the traceback of what is raised knows this frame
 
-    def cancel(self) -> None:
-        """Cancel it, unless it has ended."""
-        self._loop.call_soon_threadsafe(self._cancel)
+    def cancel(self, undo: Callable[[T], object] | None = None) -> None:
+        """Cancel it; where it has ended already, call `undo` there with what it returned."""
+        self._loop.call_soon_threadsafe(self._cancel, undo)
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._coroutine)
         self._task.add_done_callback(self._end)
 
-    def _cancel(self) -> None:
-        self._task.cancel()
+    def _cancel(self, undo: Callable[[T], object] | None) -> None:
+        task = self._task
+        if task is None:  # the thread was interrupted before it let it run
+            self._coroutine.close()
+        elif not task.cancel() and undo is not None and not task.cancelled() and task.exception() is None:
+            undo(task.result())
 
     def _end(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
@@ -121,10 +130,10 @@ class LoopThread:
         if self.is_here:
             raise LocalProtocolError(ON_ITSELF)
 
-    def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine there and wait for its result. An interrupt of this thread cancels it. Raises
-        ConnectionLost in a forked child, and in a finalizer at the end of the interpreter; LocalProtocolError on the
-        thread itself."""
+    def run(self, coroutine: Coroutine[object, object, T], undo: Callable[[T], object] | None = None) -> T:
+        """Run a coroutine there and wait for its result. An interrupt of this thread cancels it; one that comes as it
+        has just ended has `undo` called there with the result, which nobody gets. Raises ConnectionLost in a forked
+        child, and in a finalizer at the end of the interpreter; LocalProtocolError on the thread itself."""
         try:
             self.check()
         except AcquitError:
@@ -132,11 +141,17 @@ class LoopThread:
             raise
         call = _Call(coroutine, self._loop)
         try:
+            call.start()
             call.wait(None)
+            return call.result()
         except BaseException:
-            call.cancel()
+            call.cancel(undo)
             raise
-        return call.result()
+
+    def open(self, coroutine: Coroutine[object, object, C]) -> C:
+        """`run` a coroutine that opens something. An interrupt that comes as it is open closes it: nobody else would,
+        and what the peer sends to it would stay there."""
+        return self.run(coroutine, _close)
 
     def close(self, coroutine: Coroutine[object, object, None]) -> None:
         """`run` a coroutine that ends something. Where the thread does nothing any more, neither does this; on the
@@ -144,7 +159,7 @@ class LoopThread:
         if self.gone is not None:
             coroutine.close()
         elif self.is_here:
-            _Call(coroutine, self._loop)
+            _Call(coroutine, self._loop).start()
         else:
             self.run(coroutine)
 
@@ -160,6 +175,7 @@ class LoopThread:
         """Run a coroutine there, for no longer than this. False where the time is over: then it is cancelled."""
         call = _Call(coroutine, self._loop)
         try:
+            call.start()
             if not call.wait(timeout_s):
                 return False
         finally:
@@ -170,6 +186,10 @@ class LoopThread:
     def call(self, function: Callable[[], object]) -> None:
         """Call a function on the loop thread, soon."""
         self._loop.call_soon_threadsafe(function)
+
+
+def _close(opened: BlockingClosable) -> None:
+    opened.close()
 
 
 _starting = threading.Lock()

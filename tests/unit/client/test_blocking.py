@@ -17,14 +17,16 @@ import pytest
 
 import acquit
 from acquit import aio, errors
-from acquit.client import blocking, requests_blocking
+from acquit.client import blocking, requests_blocking, threads
 from acquit.client.blocking import sender as blocking_sender
 from acquit.client.options import ConnectOptions
 from acquit.client.receipts import ReceiptStatus
 from acquit.client.threads import loop_thread
+from acquit.client.with_closing import BlockingClosable
 from acquit.protocol import events as ev
 from acquit.protocol.definitions import Accepted, Error, Modified, Rejected, Released
 from tests.support.server import Server, ThreadedServer, serving
+from tests.support.signalled import signalled_at_each_call
 
 LONG = 30.0
 SOON = 0.01
@@ -473,3 +475,49 @@ def test_a_program_that_ends_without_closing_ends() -> None:
         server.call_and_wait(server.server.connection.closed.wait)
         (ended,) = server.server.all(ev.ConnectionEnded)
         assert ended.lost
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted on its way to `run`
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupted while it collects garbage
+@pytest.mark.parametrize("what", ["receiver", "sender", "session", "requester", "connection"])
+def test_an_interrupt_anywhere_in_an_opening_leaves_nothing_open(
+    what: str, server: ThreadedServer, connection: acquit.Connection
+) -> None:
+    session = connection.session("individual")
+    openings: dict[str, Callable[[], BlockingClosable]] = {
+        "receiver": partial(session.receiver, "q"),
+        "sender": partial(session.sender, "q"),
+        "session": connection.session,
+        "requester": partial(session.requester, "q", reply_to="r"),
+        "connection": partial(acquit.connect, server.url),
+    }
+    opening = False
+
+    def interrupt() -> None:
+        if opening:
+            raise KeyboardInterrupt
+
+    def left() -> int:
+        drivers = [driver for driver in list(threads._drivers) if not driver.core.closed.done]
+        sessions = [session for driver in drivers for session in driver.core.sessions]
+        return len(drivers) + sum(1 + len(it.senders) + len(it.receivers) for it in sessions)
+
+    def open_and_close() -> None:
+        nonlocal opening
+        opened = None
+        try:
+            opening = True
+            opened = openings[what]()
+            opening = False
+        except KeyboardInterrupt:
+            opening = False
+        sys.setprofile(None)
+        if opened is not None:
+            opened.close()
+        ends_at = time.monotonic() + LONG
+        while left() > before and time.monotonic() < ends_at:
+            time.sleep(0.001)
+        assert left() <= before
+
+    before = left()
+    signalled_at_each_call(open_and_close, interrupt)

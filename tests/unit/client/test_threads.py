@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -11,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -27,6 +25,7 @@ from acquit.protocol.definitions import Accepted, Rejected
 from acquit.testing import Proxy
 from tests.support.forking import FORKING, in_child
 from tests.support.server import Server, serving
+from tests.support.signalled import signalled_at_each_call
 
 LONG = 30.0
 SOON = 0.01
@@ -633,33 +632,6 @@ def test_a_handler_of_a_signal_may_close_the_connection_in_the_midst_of_a_send(m
             assert connection.closed
         finally:
             signal.signal(signal.SIGUSR1, before)
-
-
-def signalled_at_each_call(work: Callable[[], object], action: Callable[[], object]) -> None:
-    """Do `work` again and again, and have a handler of a signal do `action` meanwhile, each time one call later: as a
-    function begins and behind a call of C, where Python looks for signals. (Before a call of C it does not: a lock that
-    ``with`` is about to release would stay taken for ever, if the handler raised.)"""
-    before = signal.signal(signal.SIGUSR1, lambda *_: action())
-    try:
-        for number in itertools.count():
-            calls = 0
-
-            def trace(frame: FrameType, event: str, argument: object, last: int = number) -> None:
-                nonlocal calls
-                calls += event in ("call", "c_return")
-                if event in ("call", "c_return") and calls == last:
-                    signal.raise_signal(signal.SIGUSR1)
-
-            sys.setprofile(trace)
-            try:
-                work()
-            finally:
-                sys.setprofile(None)
-            if calls < number:
-                assert number > 10
-                return
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def on_the_loop(function: Callable[[], object]) -> None:

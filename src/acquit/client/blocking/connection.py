@@ -70,7 +70,7 @@ class Connection(Closing):
         async def begin() -> Session:
             return Session(await self._aio.session(mode), self._loop)
 
-        return self._loop.run(begin())
+        return self._loop.open(begin())
 
     def transaction_fate(self, txn_id: bytes, timeout: float | None = None) -> TransactionFate:
         """Ask the broker what became of a transaction (`TransactionInDoubt.txn_id`), of any connection of this user.
@@ -120,8 +120,9 @@ def connect(
     if on_event is not None:
         check_no_coroutine("on_event", on_event, "event")
     loop = loop_thread()
-    driver = loop.run(
-        open_driver(
+
+    async def opened() -> Connection:
+        driver = await open_driver(
             url,
             container_id,
             username,
@@ -132,6 +133,7 @@ def connect(
             threads=True,
             on_event=None if on_event is None else in_order(on_event),
         )
-    )
-    watch(driver)
-    return Connection(driver, loop)
+        watch(driver)
+        return Connection(driver, loop)
+
+    return loop.open(opened())

@@ -78,7 +78,7 @@ class Session(Closing):
             )
             return Sender(sender, self._loop)
 
-        return self._loop.run(attach())
+        return self._loop.open(attach())
 
     def receiver(
         self,
@@ -137,7 +137,7 @@ class Session(Closing):
             )
             return Receiver(receiver, self._loop)
 
-        return self._loop.run(attach())
+        return self._loop.open(attach())
 
     def requester(
         self,
@@ -161,7 +161,7 @@ class Session(Closing):
             requester = await self._aio.requester(address, reply_to=reply_to, delivery_mode=delivery_mode, topic=topic)
             return Requester(requester, self._loop)
 
-        return self._loop.run(attach())
+        return self._loop.open(attach())
 
     def responder(
         self,
@@ -255,4 +255,4 @@ def receive_in_runs(session: Session, spec: ReceiverSpec) -> RunReceiver:
     async def attach() -> RunReceiver:
         return RunReceiver(await attach_in_runs(session._aio, spec), session._loop)
 
-    return session._loop.run(attach())
+    return session._loop.open(attach())
