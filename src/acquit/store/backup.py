@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError
-from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error, write_all
+from acquit.store.disk import Disk, OpenMode, PosixDisk, folder_error, store_error, write_all
 from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.reading import FolderContents, FolderReader
 from acquit.store.record import BatchHead, StoreKind, walk
@@ -114,7 +114,7 @@ def back_up(
         for folder in (copy.target.journal, copy.target.archive, target):
             copy.target.disk.sync_folder(folder)
     except OSError as error:
-        raise store_error(error, str(target)) from error
+        raise folder_error(error, target) from error
     return report
 
 
@@ -289,7 +289,7 @@ def mark(path: Path, *, disk: Disk | None = None, clock_us: Callable[[], int] = 
             left = _left(folder, {*contents.stubs, *contents.archive, *contents.journal})
             _write_mark(folder, contents.identity.store, max(contents.journal), left, clock_us())
     except OSError as error:
-        raise store_error(error, str(path / MARK)) from error
+        raise folder_error(error, path / MARK) from error
 
 
 def left_behind(folder: Folder) -> int:

@@ -133,6 +133,11 @@ def store_error(error: OSError, what: str) -> StoreError:
     return StoreFull(text) if error.errno in _NO_ROOM else StoreFailed(text)
 
 
+def folder_error(error: OSError, folder: Path) -> StoreError:
+    """The same where any of a folder's files may be meant: of the one that the system names, if it does."""
+    return store_error(error, str(error.filename or folder))
+
+
 def write_all(file: DiskFile, data: bytes, offset: int) -> None:
     """Write the whole of `data`. A short write is continued, so that the disk says why it was short (OSError)."""
     done = file.write(data, offset)

@@ -28,7 +28,7 @@ from uuid import UUID
 from zlib import crc32
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError, StoreVersionUnsupported
-from acquit.store.disk import Disk, OpenMode, store_error, write_all
+from acquit.store.disk import Disk, OpenMode, folder_error, store_error, write_all
 from acquit.store.segment import FORMAT_VERSION
 
 SEGMENT: Final = ".seg"
@@ -88,18 +88,25 @@ class Folder:
     def make(self) -> None:
         """Create the folders. Raises StoreError where that is not possible, and where segments could not be moved from
         the journal to the archive."""
+        within = (self.journal, self.archive)
+        place = self.path
         try:
-            for folder in (self.path, self.journal, self.archive):
-                self.disk.make_folder(folder)
-            with contextlib.suppress(FileNotFoundError):  # Linux says first what it thinks of the two folders
-                self.disk.rename(self.journal / _NOTHING, self.archive / _NOTHING)
+            for place in (self.path, *within):
+                self.disk.make_folder(place)
+            for place in within:
+                self.disk.names(place)
+            # Linux says first what it thinks of the two folders, and of each when it is both.
+            for place, other in ((self.journal, self.journal), (self.archive, self.archive), within):
+                with contextlib.suppress(FileNotFoundError):
+                    self.disk.rename(place / _NOTHING, other / _NOTHING)
         except OSError as error:
             if error.errno == errno.EXDEV:
                 raise StoreError(
                     f"{self.archive} is on another file system than {self.journal}: segments are renamed from the one "
                     "into the other, so both must be on one"
                 ) from error
-            raise StoreError(f"cannot use {self.path} as a data folder: {error.strerror or error}") from error
+            why = f"{error.strerror or error}" if place == self.path else f"{place}: {error.strerror or error}"
+            raise StoreError(f"cannot use {self.path} as a data folder: {why}") from error
 
     def lock(self) -> contextlib.AbstractContextManager[Disk]:
         """Raises StoreLocked on entry while another process has the folder. Gives the holder's disk: `Disk.lock`."""
@@ -107,13 +114,13 @@ class Folder:
 
     def read_identity(self) -> StoreIdentity | None:
         """None where the folder is new. Raises StoreVersionUnsupported, or StoreCorrupt for what is not an identity."""
-        if self.identity_path.name not in self.disk.names(self.path):
-            return None
         name = str(self.identity_path)
         try:
+            if self.identity_path.name not in self.disk.names(self.path):
+                return None
             file = self.disk.open(self.identity_path, OpenMode.READ)
         except OSError as error:
-            raise store_error(error, name) from error
+            raise folder_error(error, self.identity_path) from error
         try:
             content = json.loads(file.read(_IDENTITY_BYTES_MAX, 0))
             version = content["format"]

@@ -21,7 +21,15 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 def make_file(path: Path, flags: int, *, folder: int | None = None) -> int:
     """Open a file by `os.open`, with mode 0600 where the flags make it, and return the descriptor. `folder`: descriptor
-    of the folder that it is in, where there is one."""
+    of the folder that it is in, where there is one. Errors name the path."""
+    try:
+        return _make_file(path, flags, folder)
+    except OSError as error:
+        error.filename = str(path)  # and not the name in the folder alone
+        raise
+
+
+def _make_file(path: Path, flags: int, folder: int | None) -> int:
     if os.geteuid() != 0 or not flags & os.O_CREAT:
         return os.open(path if folder is None else path.name, flags, 0o600, dir_fd=folder)
     with _opened(path.parent) if folder is None else contextlib.nullcontext(folder) as around:

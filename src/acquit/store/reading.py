@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acquit.errors import StoreCorrupt, StoreMissing
-from acquit.store.disk import Disk, PosixDisk, store_error
+from acquit.store.disk import Disk, PosixDisk, folder_error
 from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.interface import Replay
 from acquit.store.recovery import RecoveryReport, Replayer
@@ -48,7 +48,7 @@ class FolderReader:
             archive = set(self.folder.numbers(archived=True)) - set(journal)
             stubs = set(self.folder.numbers(archived=True, suffix=STUB)) - archive
         except OSError as error:
-            raise store_error(error, str(self.folder.path)) from error
+            raise folder_error(error, self.folder.path) from error
         return FolderContents(identity, tuple(journal), tuple(sorted(archive)), tuple(sorted(stubs)))
 
     def journal_contents(self) -> FolderContents:

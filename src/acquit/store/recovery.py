@@ -29,7 +29,7 @@ from typing import Final
 from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
 from acquit.store.catalog import Catalog, RecordReader
 from acquit.store.chores import read_header
-from acquit.store.disk import Disk, OpenMode, PosixDisk, store_error
+from acquit.store.disk import Disk, OpenMode, PosixDisk, folder_error, store_error
 from acquit.store.folder import EVENTS, SEGMENT, Folder, StoreIdentity
 from acquit.store.housekeeper import Housekeeper
 from acquit.store.interface import Digest, Erasing, Position, Record, RecordRun, Replay, SegmentInfo
@@ -201,7 +201,7 @@ def open_store(
             reserve = Reserve(folder, options.segment_bytes)
             reserve.adopt()
         except OSError as error:
-            raise store_error(error, str(path)) from error
+            raise folder_error(error, path) from error
         created = identity is None
         if identity is None:
             _refuse_nameless(folder)

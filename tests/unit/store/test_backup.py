@@ -477,5 +477,5 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     close_journal(opened.recorder, 1)
     (tmp_path / "data" / "lock").unlink()
     (tmp_path / "data" / "lock").mkdir()
-    with pytest.raises(StoreFailed, match=rf"^{tmp_path / 'data' / MARK}: Is a directory"):
+    with pytest.raises(StoreFailed, match=rf"^{tmp_path / 'data' / 'lock'}: Is a directory"):
         mark(tmp_path / "data")

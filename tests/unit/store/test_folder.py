@@ -9,9 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreError, StoreVersionUnsupported
+from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreVersionUnsupported
 from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.memory import MemoryDisk
+from acquit.store.reading import FolderReader
 
 IDENTITY = StoreIdentity(UUID("00112233-4455-6677-8899-aabbccddeeff"), "the broker")
 
@@ -36,6 +37,41 @@ def test_an_archive_on_another_file_system_is_refused_at_once(folder: Folder, mo
     monkeypatch.setattr(MemoryDisk, "rename", rename)
     with pytest.raises(StoreError, match="/data/archive is on another file system than /data/journal"):
         folder.make()
+
+
+@pytest.mark.parametrize("call", ["names", "rename"])
+@pytest.mark.parametrize("name", ["journal", "archive"])
+def test_the_folder_that_may_not_be_used_is_named(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, name: str, call: str
+) -> None:
+    """`rename` is refused where names can be listed, and no more (mode 0400)."""
+    refuse_in(monkeypatch, call, folder.path / name)
+    with pytest.raises(StoreError) as caught:
+        folder.make()
+    assert str(caught.value) == f"cannot use /data as a data folder: /data/{name}: Permission denied"
+
+
+@pytest.mark.parametrize("name", ["", "journal", "archive"])
+def test_the_folder_that_may_not_be_read_is_named(folder: Folder, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    folder.make()
+    folder.write_identity(IDENTITY)
+    refuse_in(monkeypatch, "names", folder.path / name)
+    with pytest.raises(StoreFailed) as caught:
+        FolderReader(folder.path, folder.disk).contents()
+    assert str(caught.value) == f"{folder.path / name}: Permission denied"
+
+
+def refuse_in(monkeypatch: pytest.MonkeyPatch, call: str, refused: Path) -> None:
+    """Have the system refuse a call with anything in this folder."""
+    real = getattr(MemoryDisk, call)
+
+    def attempt(self: MemoryDisk, *paths: Path) -> object:
+        for path in paths:
+            if refused in (path, path.parent):
+                raise PermissionError(errno.EACCES, "Permission denied", str(paths[0]))
+        return real(self, *paths)
+
+    monkeypatch.setattr(MemoryDisk, call, attempt)
 
 
 def test_a_new_folder_has_no_identity(folder: Folder) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from operator import attrgetter
+from pathlib import Path
 
 import pytest
 
 from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreFull, StoreLocked, StoreVersionUnsupported
-from acquit.store.disk import OpenMode
+from acquit.store.disk import OpenMode, PosixDisk
 from acquit.store.folder import EVENTS
 from acquit.store.recovery import open_store
 from acquit.store.segment import HEADER_BYTES, SegmentHeader
@@ -331,12 +332,16 @@ def test_a_backup_may_have_a_segment_in_both_places(disk: FaultyDisk) -> None:
     assert DATA / "journal" / f"{1:020}.seg" not in backup.paths()
 
 
-def test_a_folder_that_cannot_be(tmp_path: object) -> None:
-    from pathlib import Path
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    """By its path, and not by the folder, nor by its name alone. (Which file may not be opened is nothing to root.)"""
+    for name in ("lock", "broker.json"):
+        data = tmp_path / name.replace(".", "-")
+        (data / name).mkdir(parents=True)
+        with pytest.raises(StoreFailed, match=f"^{data / name}: Is a directory$"):
+            Raw(PosixDisk(), path=data)
 
-    from acquit.store.disk import PosixDisk
 
-    assert isinstance(tmp_path, Path)
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="cannot use"):
         Raw(PosixDisk(), path=tmp_path / "file" / "data")
