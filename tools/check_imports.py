@@ -80,7 +80,7 @@ PURE: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         (
             "acquit.broker",
             ACTING,
-            "access.listeners access.password_login access.users_file committer machine server sockets",
+            "access.listeners access.password_login access.users_file access.validity committer machine server sockets",
         ),
         (
             "acquit.client",

@@ -91,3 +91,12 @@ def test_keys_that_everybody_may_read(tmp_path: Path) -> None:
         files = (f"tls.key_file, {key}", f"the users file, {users}")
         expected = [f"{file}: everybody on this machine may read it" for file in files]
         assert found == (expected if risky else [])
+
+
+def test_a_certificate_that_has_expired(tmp_path: Path) -> None:
+    support = Path(__file__).parents[2] / "support"
+    for certificate, shown in ((support / "tls" / "expired.pem", True), (support / "localhost.pem", False)):
+        options = BrokerOptions(tls=Tls(certificate_file=str(certificate), key_file=str(certificate)))
+        found = [one.found for one in settings.examine(None, options, make_keys(options, tmp_path))]
+        text = f"tls.certificate_file, {certificate}: the certificate expired on 2021-01-01 00:00 UTC: peers refuse it"
+        assert (text in found) is shown

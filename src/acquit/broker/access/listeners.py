@@ -18,6 +18,7 @@ import ipaddress
 import logging
 import re
 import ssl
+import time
 from binascii import a2b_base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from acquit.broker.access.permissions import Permissions, build_permissions, nam
 from acquit.broker.access.unauthenticated import Slot, Unauthenticated
 from acquit.broker.access.users import Users, prepared
 from acquit.broker.access.users_file import NAME, UsersFile, load_users
+from acquit.broker.access.validity import Validity, read_validity
 from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen, Security, Tls, TlsMode, Where
 from acquit.errors import ConfigurationError
@@ -76,6 +78,8 @@ class Keys:
     client_name: str
     """The part of a certificate that names the user."""
     tls: ssl.SSLContext | None
+    validity: Validity | None
+    """The time for which the certificate of this broker is valid, where there is one that tells."""
     tls_files: Mapping[str, bytes]
     """A hash of what each TLS file has, by its key in ``[tls]``; without those that came through a pipe."""
     authorities: frozenset[bytes]
@@ -158,6 +162,7 @@ def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) ->
         build_permissions(security),
         options.tls.client_name,
         tls,
+        read_validity(tls, options.tls.certificate_file) if tls is not None else None,
         {key: hashlib.sha256(content).digest() for key, content in contents.items()},
         frozenset(authorities),
     )
@@ -346,6 +351,7 @@ class Listeners:
             raise
         for _, listener in self._listeners:
             listener.start()
+        self._look_at_certificate()
 
     def check(self, keys: Keys) -> None:
         """Raise ConfigurationError where a listener needs the certificate that these keys do not have."""
@@ -362,7 +368,14 @@ class Listeners:
         now = keys.security.lets_in_anonymous
         if now != "never" and before.security.lets_in_anonymous == "never":
             logger.warning("anonymous peers come in from now on", extra={"anonymous": now, "users": len(keys.users)})
+        self._look_at_certificate()
         return before
+
+    def _look_at_certificate(self) -> None:
+        """Log that the certificate of this broker is not valid, or not for long: peers tell their own users alone."""
+        validity = self.keys.validity
+        if validity is not None and (complaint := validity.complaint(time.time())) is not None:
+            logger.warning("the certificate of this broker %s", complaint, extra={"file": validity.file})
 
     def shut(self) -> None:
         """Listen no more, at once, and turn away who is not in yet. Twice is once."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 
 from acquit.broker.access.listeners import (
     Keys,
+    Listeners,
     PeerFacts,
     certified_name,
     is_loopback,
@@ -18,7 +22,9 @@ from acquit.broker.access.listeners import (
     make_tls_context,
     mechanisms,
 )
-from acquit.broker.options import BrokerOptions, Role, Security, Tls, User, Where, WhereAnonymous
+from acquit.broker.access.unauthenticated import Unauthenticated
+from acquit.broker.notices import Notices
+from acquit.broker.options import BrokerOptions, Listen, Role, Security, Tls, User, Where, WhereAnonymous
 from acquit.errors import ConfigurationError
 
 TLS_FILES = Path(__file__).parents[3] / "support" / "tls"
@@ -225,6 +231,37 @@ def test_a_revocation_list_is_refused(tmp_path: Path) -> None:
     files = {"certificate_file": str(TLS_FILES / "certificate.pem"), "key_file": str(TLS_FILES / "key.pem")}
     with pytest.raises(ConfigurationError, match="client_ca_file: .* expected certificates alone, found a revocation"):
         make_tls_context(Tls(**files, client_certificates="optional", client_ca_file=str(file)))
+
+
+def test_a_certificate_that_has_expired_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start, and at each reload until there is another."""
+
+    def keys_of(certificate: Path, key: Path) -> Keys:
+        return make_keys(BrokerOptions(tls=Tls(certificate_file=str(certificate), key_file=str(key))), tmp_path)
+
+    expired = TLS_FILES / "expired.pem"
+    old, new = keys_of(expired, expired), keys_of(TLS_FILES / "certificate.pem", TLS_FILES / "key.pem")
+
+    async def serve() -> None:
+        notices = Notices(logging.getLogger("acquit.broker"), time.monotonic)
+        listeners = Listeners(
+            old,
+            timeout_s=10,
+            unauthenticated=Unauthenticated(1, lambda: None),
+            notices=notices,
+            enter=lambda caller: pytest.fail(f"{caller} comes in"),
+        )
+        await listeners.open([Listen(port=0, tls="immediate")])
+        try:
+            listeners.replace(old)
+            listeners.replace(new)
+        finally:
+            await listeners.close()
+
+    asyncio.run(serve())
+    text = "the certificate of this broker expired on 2021-01-01 00:00 UTC: peers refuse it"
+    told = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [(record.getMessage(), record.__dict__["file"]) for record in told] == [(text, str(expired))] * 2
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
