@@ -216,6 +216,8 @@ def _send_all(
                     waiting.append((number, sender.send(message, wait=False, timeout=timeout_s)))
                 except NotSent as error:  # large ones, which the buffer has no room for
                     ended(number, error)
+                except (ConfigurationError, EncodeError) as error:
+                    raise ConfigurationError(f"message {number}: {error}") from error
         except (ConfigurationError, EncodeError, EndpointError, OSError) as error:
             stopped = error  # what was sent before it still has an outcome to hear of
         while waiting:

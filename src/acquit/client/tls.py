@@ -32,13 +32,15 @@ def make_ssl_context(
     try:
         context = ssl.create_default_context(cafile=ca)
     except ssl.SSLError as error:
-        raise ConfigurationError(f"{said.format('ca', ca)}: expected certificates in PEM ({error.reason})") from error
+        raise ConfigurationError(
+            f"{said.format('ca', ca)}: expected certificates in PEM ({error.reason or error})"
+        ) from error
     if cert is not None:
         try:
             context.load_cert_chain(cert, key, None if asks else _refuse_passphrase)
         except ssl.SSLError as error:
             raise ConfigurationError(
-                f"{said.format('cert', cert)}: expected a certificate and its key in PEM ({error.reason})"
+                f"{said.format('cert', cert)}: expected a certificate and its key in PEM ({error.reason or error})"
             ) from error
         except _Passphrase:
             name = "cert" if key is None else "key"

@@ -96,6 +96,14 @@ def test_a_value_without_an_encoding_is_named_and_what_came_before_it_is_reporte
     assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("wrong", ['{"body": "\\ud800"}', '{"body": 2, "message_id": -1}'])
+def test_a_message_that_cannot_be_encoded_is_told_from_the_others(at_broker: Shell, address: str, wrong: str) -> None:
+    ran = at_broker("send", address, "--json-lines", stdin=f'{{"body": 1}}\n{wrong}\n{{"body": 3}}\n')
+    assert (ran.code, ran.out) == (Exit.USAGE, f"{address}: 1 accepted\n")
+    assert ran.err.startswith("acquit: message 2: ")
+    assert len(ran.err.splitlines()) == 1
+
+
 def test_bytes_that_are_no_text(at_broker: Shell, address: str) -> None:
     ran = at_broker("send", address, stdin=b"\xff\xfe")
     assert ran.code == Exit.USAGE

@@ -46,10 +46,12 @@ def test_what_is_missing_or_none_is_named(tmp_path: Path) -> None:
         ((None, cert, gone), f"--key {gone}: cannot be read"),
         ((nothing, None, None), f"--ca {nothing}: expected certificates in PEM"),
         ((None, cert, None), f"--cert {cert}: expected a certificate and its key in PEM"),
+        ((None, nothing, None), f"--cert {nothing}: expected a certificate and its key in PEM"),
         ((None, cert, nothing), f"--cert {cert}: expected a certificate and its key in PEM"),
     ):
-        with pytest.raises(ConfigurationError, match=complaint):
+        with pytest.raises(ConfigurationError, match=complaint) as caught:
             make_ssl_context(*files, said="--{} {}")
+        assert "None" not in str(caught.value), "OpenSSL gives no reason for some"
 
 
 def test_nobody_is_asked_for_a_passphrase(tmp_path: Path) -> None:

@@ -136,7 +136,12 @@ def editing(path: Path) -> Iterator[UsersFile]:
         text = format_users(content)
         parse_users(text, str(path))  # nothing is written that could not be read
         try:
-            _replace(path, text.encode())
+            data = text.encode()
+        except UnicodeEncodeError as error:  # a name from a command line need be no text
+            found = text[error.start : error.end]
+            raise ConfigurationError(f"{path}: expected names that UTF-8 can encode, found {found!r}") from None
+        try:
+            _replace(path, data)
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from error
     finally:

@@ -101,6 +101,17 @@ def test_an_edit_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert path.read_text() == text
 
 
+def test_a_name_that_is_no_text_is_not_written(tmp_path: Path) -> None:
+    """Names from a command line are whatever octets there are."""
+    path = tmp_path / "users.toml"
+    with editing(path) as content:
+        content.users["ada"] = User()
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="users.toml: "), editing(path) as content:
+        content.users["bob"] = User(roles=("b\udcff",))
+    assert path.read_bytes() == before
+
+
 def test_of_edits_at_once_none_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "users.toml"
 
