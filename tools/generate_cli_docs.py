@@ -55,6 +55,9 @@ programs write it) the first that answers is taken. `send` and `receive` restore
 as their `--timeout` says, `receive --follow` for a day, and say so in one line when it is interrupted and one when it
 is there again. All others try each host once, whatever the options of a `failover:(...)` say.
 
+What the broker does by itself it goes on with where the command is interrupted, or its `--timeout` passes: `move`,
+`purge`, `dlq redrive`, `queues delete` and `scheduled cancel`. `acquit queues` shows how far it is.
+
 ## Completion
 
 The shell completes commands, options and their values, when it is told how:

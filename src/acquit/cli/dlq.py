@@ -11,7 +11,7 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.examining import read, rows, tell
 from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.management import check_queue, management
+from acquit.cli.management import check_queue, lasting, management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import cell, counted, emit_json, remark, table, time_text
 from acquit.client.management import Management, ManagementFailed
@@ -121,7 +121,8 @@ def redrive(
                 remark(_sentence(queue, planned, "would go back"))
                 if not planned.get("redriven") or not click.confirm("Send them back?", err=True):
                     return Exit.FAILED
-            told = _redrive(node, queue, body, dry_run=False)
+            with lasting():
+                told = _redrive(node, queue, body, dry_run=False)
     if as_json:
         emit_json({"queue": queue, "dry_run": dry_run, **{str(key): to_json(value) for key, value in told.items()}})
     else:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from acquit.cli.connecting import BrokerAt, hanging_up, opens_within
+from acquit.cli.output import remark
 from acquit.client.management import Management, ManagementFailed, converse
 from acquit.protocol.extensions import QUEUE
 
@@ -27,6 +28,16 @@ def management(broker: BrokerAt, timeout_s: float, *, connect_timeout_s: float |
         hanging_up(connection),
     ):
         yield conversation
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """Say, where somebody interrupts a request that takes a broker a while, that it goes on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        remark("acquit: interrupted; the broker goes on with what it was asked for")
+        raise
 
 
 def check_queue(node: Management, name: str) -> None:

@@ -8,7 +8,7 @@ import click
 
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
-from acquit.cli.management import check_queue, management
+from acquit.cli.management import check_queue, lasting, management
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json
 from acquit.protocol.extensions import QUEUE
@@ -49,7 +49,8 @@ def move(
         check_queue(node, source)
         if not create:
             check_queue(node, target)
-        answer = node.request("MOVE", QUEUE, name=source, body=body)
+        with lasting():
+            answer = node.request("MOVE", QUEUE, name=source, body=body)
     moved = answer.get("moved") if isinstance(answer, Mapping) else None
     if as_json:
         emit_json({"source": source, "target": target, "moved": to_json(moved)})

@@ -21,7 +21,7 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.figures import RATES, TROUBLE, Row, ordered, with_rates
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.management import management, table_of
+from acquit.cli.management import lasting, management, table_of
 from acquit.cli.options import FiniteRange, data_option, json_option, seconds
 from acquit.cli.output import cell, counted, emit_json, remark, time_text
 from acquit.protocol.extensions import QUEUE
@@ -180,7 +180,7 @@ def delete(
     The ledger records each message as purged, and by whom."""
     if not yes and not click.confirm(f"Delete {name} and all that is in it?", err=True):
         return Exit.FAILED
-    with management(broker, timeout_s) as node:
+    with management(broker, timeout_s) as node, lasting():
         answer = node.ask("DELETE", QUEUE, name=name, body={"if_unused": if_unused, "if_empty": if_empty})
     told = {key: to_json(answer.application_properties.get(key)) for key in ("messages", "links")}
     if as_json:
@@ -200,7 +200,7 @@ def purge(queue: str, yes: bool, timeout_s: float, broker: BrokerAt, as_json: bo
     """Remove all messages of QUEUE that nobody has acquired. The ledger records each one as purged, and by whom."""
     if not yes and not click.confirm(f"Remove all messages of {queue}?", err=True):
         return Exit.FAILED
-    with management(broker, timeout_s) as node:
+    with management(broker, timeout_s) as node, lasting():
         answer = node.request("PURGE", QUEUE, name=queue)
     purged = answer.get("purged") if isinstance(answer, Mapping) else None
     if as_json:

@@ -10,7 +10,7 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.management import management, table_of
+from acquit.cli.management import lasting, management, table_of
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, table, time_text
 from acquit.client.management import Management
@@ -75,7 +75,7 @@ def cancel(
         bodies.append({"all": True})
     if len(bodies) != 1:
         raise click.UsageError("name what to cancel by one of --message-id, --sequence and --all")
-    with management(broker, timeout_s) as node:
+    with management(broker, timeout_s) as node, lasting():
         answer = node.request("CANCEL", MESSAGE, name=queue, body=bodies[0])
     cancelled = answer.get("cancelled") if isinstance(answer, Mapping) else None
     if as_json:
