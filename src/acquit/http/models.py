@@ -108,7 +108,7 @@ class DeleteQuery(NamedQuery):
     """Conditions under which a queue is deleted."""
 
     if_unused: bool = Field(False, description="Only if no link uses it.")
-    if_empty: bool = Field(False, description="Only if there is no message in it.")
+    if_empty: bool = Field(False, description="Only if there is no message in it, nor in a subscription of it.")
 
 
 class DeletedNode(BaseModel):

@@ -64,6 +64,21 @@ def test_a_queue_from_its_beginning_to_its_end(broker: acquit.Broker) -> None:
     assert "there is no queue 'other'" in ask(url, f"{API}/queues/other").detail
 
 
+def test_a_topic_goes_with_what_its_subscriptions_hold(broker: acquit.Broker) -> None:
+    """What is asked to be empty is not deleted with messages in it, and the answer tells of all that went."""
+    ask(broker.http_url, f"{API}/queues/news", "PUT", {"kind": "topic"})
+    with acquit.connect(broker.url, container_id="me") as connection:
+        session = connection.session()
+        session.receiver("news", subscription=acquit.Subscription(name="audit"), prefetch=0).close()
+        sender = session.sender("news", topic=True)
+        sender.send("one")
+        sender.send("two")
+        refused = ask(broker.http_url, f"{API}/queues/news?if_empty=true", "DELETE", {})
+        assert (refused.status, refused.detail) == (409, "'news' is not empty: it has 2 messages")
+        assert ask(broker.http_url, f"{API}/queues/news::me%2Faudit").json["depth"] == 2
+        assert ask(broker.http_url, f"{API}/queues/news", "DELETE", {}).json == {"messages": 2, "links": 1}
+
+
 def test_messages_that_wait_for_their_time(broker: acquit.Broker) -> None:
     ask(broker.http_url, f"{API}/queues/later", "PUT", {})
     with acquit.connect(broker.url) as connection:

@@ -77,14 +77,15 @@ def create_queue(request: ManagementRequest) -> Later[Value]:
 
 
 def delete_queue(request: ManagementRequest) -> Later[Deleted]:
-    """Delete a queue or topic with everything in it."""
+    """Delete a queue with everything in it, or a topic with its subscriptions and everything in them."""
     options = request.options({"if_unused": bool, "if_empty": bool})
     queue = request.queue()
+    going = request.broker.figures.going_with(queue.name)
     if options.get("if_unused") and queue.links:
         raise RequestFailure(409, f"{queue.name!r} is in use: it has {queue.links} links")
-    if options.get("if_empty") and queue.depth:
-        raise RequestFailure(409, f"{queue.name!r} is not empty: it has {queue.depth} messages")
-    return request.broker.delete(queue.name, request.user).then(lambda _: Deleted(queue.depth, queue.links))
+    if options.get("if_empty") and going.messages:
+        raise RequestFailure(409, f"{queue.name!r} is not empty: it has {going.messages} messages")
+    return request.broker.delete(queue.name, request.user).then(lambda _: going)
 
 
 def move_messages(request: ManagementRequest) -> Later[Value]:
