@@ -1,13 +1,18 @@
 """The content of a message for people to read: each section as JSON, the body as text or JSON where it is that.
 
+A body of JSON that would not be told as it was written, because a number would be rounded or one of two equal keys left
+out, is shown as text.
+
 A body may be anything at all, so whatever shows it must show it as text, never as markup.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields
+from decimal import Decimal
 from typing import Final
 
 from acquit.errors import DecodeError
@@ -34,6 +39,8 @@ SHOWN_BYTES_MAX: Final = 64 * 1024
 """Bytes of a body, or of another section, that are shown; of octets that are no text, a sixteenth of them."""
 NESTED_MAX: Final = 100
 """Lists and objects in one another, in a body that is shown as JSON; a deeper one is shown as text."""
+WHOLE_MAX: Final = (1 << 53) - 1
+"""The largest whole number that all who read JSON read exactly."""
 READ_BYTES_MAX: Final = 4 * SHOWN_BYTES_MAX
 """Encoded bytes of a section that is decoded at all, unless it is a text or octets: in no more than these there can be
 so little that it is shown, and a MiB can hold half a million values."""
@@ -147,13 +154,42 @@ def _data(octets: bytes) -> Json:
         return _octets(octets)
     if text.lstrip()[:1] in ("{", "[") and len(text) <= SHOWN_BYTES_MAX:
         try:
-            found: Json = json.loads(text)
-            # What Python reads and JSON does not have: NaN, 1e999, half a pair of surrogates.
+            found: Json = _EXACTLY.decode(text)
+            # What Python reads and JSON does not have: NaN, half a pair of surrogates.
             json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
-        except (ValueError, RecursionError):
+        except (ValueError, ArithmeticError, RecursionError):
             return text
         return text if _is_deep(found) else found
     return _cut(text)
+
+
+def _whole(digits: str) -> int:
+    """Return a whole number. Raises ValueError for one that readers of JSON round."""
+    number = int(digits)
+    if abs(number) > WHOLE_MAX:
+        raise ValueError(f"{digits:.40} is rounded by many who read JSON")
+    return number
+
+
+def _fraction(digits: str) -> float:
+    """Return a number with a fraction or an exponent. Raises ValueError or ArithmeticError for one that a double does
+    not tell as it was written."""
+    number = float(digits)
+    if not math.isfinite(number) or Decimal(repr(number)) != Decimal(digits):
+        raise ValueError(f"{digits:.40} is no number that a double tells exactly")
+    return number
+
+
+def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Return an object. Raises ValueError for one that has a key twice, of which readers leave one out."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a key is there twice")
+    return members
+
+
+_EXACTLY: Final = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, object_pairs_hook=_members)
+"""The reader of JSON that refuses what it would change."""
 
 
 def _is_deep(value: Json) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from struct import pack
 from typing import Any
 
@@ -80,6 +81,28 @@ def test_what_only_looks_like_json_is_text(text: str) -> None:
     """Python reads it, but what it makes of it cannot be written as JSON."""
     for body in (text.encode(), text):
         assert content_of(Message(body).encode())["body"] == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id": 9007199254740993}',
+        "[-18446744073709551615]",
+        "[0.1234567890123456789012]",
+        "[1e-400]",
+        "[1e-99999999999999999999]",
+        '{"a": 1, "a": 2}',
+        '[{"b": {"a": 1, "c": 2, "a": 3}}]',
+    ],
+)
+def test_json_that_would_be_told_as_another_is_text(text: str) -> None:
+    """A number is rounded by a reader, or one of two values is left out: an operator would copy a wrong id."""
+    assert content_of(Message(text.encode()).encode())["body"] == text
+
+
+def test_json_that_is_told_as_it_is_written_is_json() -> None:
+    body = b'[9007199254740991, -9007199254740991, 0.1, 1.0, -0.0, 2.5e3, 1e300, {"a": {"a": 1}, "b": {"a": 2}}]'
+    assert content_of(Message(body).encode())["body"] == json.loads(body)
 
 
 @pytest.mark.parametrize(("head", "tail"), [("[", "]"), ('{"a":', "}")])

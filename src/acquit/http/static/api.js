@@ -25,13 +25,17 @@ async function ask(method, path, body, signal) {
   }
   let value = null;
   try {
-    value = text ? JSON.parse(text) : null;
+    value = text ? exactly(text) : null;
   } catch {
     throw new Refused(answer.status, `the broker answered with status ${answer.status}, and what is no JSON`);
   }
   if (!answer.ok) throw new Refused(answer.status, value?.detail ?? value?.title ?? `status ${answer.status}`);
   return value;
 }
+
+// JavaScript rounds whole numbers from 2^53 on, and ids are as large: these become texts of all their digits.
+const LEXEME = /"(?:[^"\\]+|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g;
+const exactly = (text) => JSON.parse(text.replace(LEXEME, (found) => (/^-?\d{16,}$/.test(found) && !Number.isSafeInteger(Number(found)) ? `"${found}"` : found)));
 
 const query = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "" && value != null)).toString();
 

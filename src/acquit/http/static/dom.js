@@ -51,7 +51,13 @@ export function span(ms) {
 }
 
 export const rate = (value) => (value == null ? "" : `${value < 10 ? value.toFixed(1) : number(Math.round(value))}/s`);
-export const clock = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ").replace(/\.(\d{3})Z/, ".$1 UTC") : "");
+
+// A sender may name a time that no calendar has: it is shown as the number that it is.
+export function clock(ms) {
+  if (!ms) return "";
+  const at = new Date(ms);
+  return Number.isNaN(at.getTime()) ? `${ms} ms` : at.toISOString().replace("T", " ").replace(/\.(\d{3})Z/, ".$1 UTC");
+}
 
 // Columns: [key, heading, form, kind]; form(value, row) gives text or nodes.
 export function table(caption, columns, rows, { sort, onsort, unsorted = [], empty = "Nothing." } = {}) {
