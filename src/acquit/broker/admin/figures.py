@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from acquit._version import version
 from acquit.broker.admin.later import Later
-from acquit.broker.admin.requests import Deleted
 from acquit.broker.inspect import BrokerSnapshot, DiskSnapshot, Overview, ProcessSnapshot
 from acquit.broker.links.peers import Actor
 from acquit.broker.scribe import FULL
@@ -92,13 +91,14 @@ class Figures:
             return queue_snapshot(queue, self._life.scribe.time_us)
         return None if topic is None else topic_snapshot(topic)
 
-    def going_with(self, name: str) -> Deleted:
-        """Return what goes with the queue of this name, or else with the topic: also what its subscriptions hold."""
+    def going_with(self, name: str) -> tuple[int, int]:
+        """Return how many messages and links go with the queue of this name, or else with the topic: its subscriptions
+        go too."""
         queue, topic = self._queues.by_name.get(name), self._topics.by_address.get(name)
         queues = [queue] if queue is not None else [] if topic is None else topic.queues
         links = 0 if queue is not None or topic is None else len(topic.producers)
         links += sum(len(one.consumers) + len(one.browsers) + len(one.producers) for one in queues)
-        return Deleted(sum(one.live for one in queues), links)
+        return sum(one.live for one in queues), links
 
     def subscriber(self, name: str) -> str | None:
         """Return the user whose subscription the queue of this name is; None if it is nobody's in particular."""

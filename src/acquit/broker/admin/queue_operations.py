@@ -80,12 +80,12 @@ def delete_queue(request: ManagementRequest) -> Later[Deleted]:
     """Delete a queue with everything in it, or a topic with its subscriptions and everything in them."""
     options = request.options({"if_unused": bool, "if_empty": bool})
     queue = request.queue()
-    going = request.broker.figures.going_with(queue.name)
+    messages, links = request.broker.figures.going_with(queue.name)
     if options.get("if_unused") and queue.links:
         raise RequestFailure(409, f"{queue.name!r} is in use: it has {queue.links} links")
-    if options.get("if_empty") and going.messages:
-        raise RequestFailure(409, f"{queue.name!r} is not empty: it has {going.messages} messages")
-    return request.broker.delete(queue.name, request.user).then(lambda _: going)
+    if options.get("if_empty") and messages:
+        raise RequestFailure(409, f"{queue.name!r} is not empty: it has {messages} messages")
+    return request.broker.delete(queue.name, request.user).then(lambda _: Deleted(messages, links))
 
 
 def move_messages(request: ManagementRequest) -> Later[Value]:

@@ -12,7 +12,7 @@ from acquit.broker.admin.later import Later, RequestFailure
 from acquit.broker.admin.management import answer, reply_address
 from acquit.broker.admin.operations import operation, perform
 from acquit.broker.admin.redriving import Redriven
-from acquit.broker.admin.requests import VALUES_MAX, Deleted, ManagementRequest
+from acquit.broker.admin.requests import VALUES_MAX, ManagementRequest
 from acquit.broker.admin.trends import TrendPoint
 from acquit.broker.inspect import QUEUE_COLUMNS, BrokerSnapshot, QueueSnapshot
 from acquit.broker.options import Role, Security, User
@@ -64,10 +64,10 @@ class FakeBroker:
     def node(self, name: str) -> QueueSnapshot | None:
         return self.nodes().queue(name)
 
-    def going_with(self, name: str) -> Deleted:
+    def going_with(self, name: str) -> tuple[int, int]:
         node = self.node(name)
         assert node is not None
-        return Deleted(node.depth, node.links)
+        return node.depth, node.links
 
     @property
     def figures(self) -> FakeBroker:
