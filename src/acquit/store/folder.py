@@ -28,7 +28,7 @@ from uuid import UUID
 from zlib import crc32
 
 from acquit.errors import NOT_WHAT_WAS_WRITTEN, StoreCorrupt, StoreError, StoreVersionUnsupported
-from acquit.store.disk import Disk, OpenMode, folder_error, store_error, write_all
+from acquit.store.disk import Disk, NotOpened, OpenMode, folder_error, store_error, write_all
 from acquit.store.segment import FORMAT_VERSION
 
 SEGMENT: Final = ".seg"
@@ -87,7 +87,7 @@ class Folder:
 
     def make(self) -> None:
         """Create the folders. Raises StoreError where that is not possible, and where segments could not be moved from
-        the journal to the archive."""
+        the journal to the archive; StoreFull where there is no descriptor to look into them with."""
         within = (self.journal, self.archive)
         place = self.path
         try:
@@ -105,6 +105,8 @@ class Folder:
                     f"{self.archive} is on another file system than {self.journal}: segments are renamed from the one "
                     "into the other, so both must be on one"
                 ) from error
+            if isinstance(error, NotOpened):
+                raise folder_error(error, place) from error
             why = f"{error.strerror or error}" if place == self.path else f"{place}: {error.strerror or error}"
             raise StoreError(f"cannot use {self.path} as a data folder: {why}") from error
 

@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreVersionUnsupported
+from acquit.errors import StoreCorrupt, StoreError, StoreFailed, StoreFull, StoreVersionUnsupported
+from acquit.store.disk import NotOpened
 from acquit.store.folder import STUB, Folder, StoreIdentity
 from acquit.store.memory import MemoryDisk
 from acquit.store.reading import FolderReader
@@ -49,6 +50,23 @@ def test_the_folder_that_may_not_be_used_is_named(
     with pytest.raises(StoreError) as caught:
         folder.make()
     assert str(caught.value) == f"cannot use /data as a data folder: /data/{name}: Permission denied"
+
+
+@pytest.mark.parametrize("name", ["journal", "archive"])
+def test_a_folder_that_nothing_is_left_to_look_into_with_is_not_refused(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whoever tries again later may find descriptors: the folder is as it should be."""
+
+    def names(self: MemoryDisk, looked_at: Path) -> list[str]:
+        if looked_at == folder.path / name:
+            raise NotOpened(errno.EMFILE, "Too many open files", str(looked_at))
+        return []
+
+    monkeypatch.setattr(MemoryDisk, "names", names)
+    with pytest.raises(StoreFull, match=f"^/data/{name}: Too many open files$") as caught:
+        folder.make()
+    assert caught.value.limit == "the process has no file descriptor left"
 
 
 @pytest.mark.parametrize("name", ["", "journal", "archive"])
