@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from importlib import resources
 from pathlib import Path
@@ -14,6 +13,7 @@ from fastapi import FastAPI
 
 from acquit.broker.admin.troubles import TROUBLES
 from acquit.http.console import FILES, add_console
+from tests.support.syscalls import require
 
 STATIC = resources.files("acquit.http") / "static"
 
@@ -44,9 +44,7 @@ def test_no_file_names_another_host_or_writes_markup(name: str) -> None:
 
 def run(tmp_path: Path, name: str, script: str) -> object:
     """Return what a script gives to `told`, which finds the exports of a file of the console in `it`."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("there is no node to run the console's scripts")
+    node = require("node")
     (tmp_path / "it.mjs").write_text((STATIC / name).read_text())
     (tmp_path / "run.mjs").write_text(
         f"const told = (value) => console.log(JSON.stringify(value));\nconst it = await import('./it.mjs');\n{script}"
