@@ -27,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum
+from itertools import islice
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -455,6 +456,7 @@ class SinkPoster:
             lost = isinstance(error, ConnectionFailed) or isinstance(error.__cause__, ConnectionFailed)
             if not lost and not self._connection.closed:
                 if isinstance(error, _ENDED) or isinstance(error.__cause__, _ENDED):
+                    self._raise_in_doubt()
                     raise error
                 raise self._stalled(str(error), error) from error
             self.close()
@@ -473,6 +475,13 @@ class SinkPoster:
                 error = again
             else:
                 return
+
+    def _raise_in_doubt(self) -> None:
+        """Raise what is unknown of the rows that had left when the link ended, if anything is."""
+        for sending in islice(self._pending, self._under_way):
+            assert sending.receipt is not None
+            with contextlib.suppress(SendFailed):
+                sending.receipt.result(self._options.send_timeout_ms / 1000)
 
     def _pause(self, why: str, error: AcquitError) -> None:
         """Wait before another try. Raises what `_stalled` makes when nothing was taken for `sendTimeout`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -411,8 +412,9 @@ def test_a_link_that_the_broker_does_not_answer_is_an_error_in_time() -> None:
         write(running.url, texts(1), guarantee="at-least-once", ackTimeout="1s")
 
 
+@pytest.mark.parametrize("sizes", [[5], [3, 2]], ids=["heard as one waits", "heard before the next row"])
 @pytest.mark.parametrize("ends", ["link", "session"])
-def test_what_the_broker_ends_says_why(ends: str) -> None:
+def test_what_the_broker_ends_says_why(ends: str, sizes: list[int]) -> None:
     server = Server()
     why = Error(condition="amqp:internal-error", description="closed in the midst")
 
@@ -425,12 +427,17 @@ def test_what_the_broker_ends_says_why(ends: str) -> None:
             delivery.link.session.end(why)
         return None
 
+    def rows() -> Iterator[pa.RecordBatch]:
+        for size in sizes:
+            yield from batches(texts(size))
+            time.sleep(0.3)
+
     server.verdict = end
     with (
         serving(server) as running,
         pytest.raises(DeliveryInDoubt, match=r"^no outcome was heard: .* closed in the midst"),
     ):
-        write(running.url, texts(5), guarantee="at-least-once")
+        write_rows(options(running.url, guarantee="at-least-once"), ORIGIN, rows())
 
 
 # -- losses ----------------------------------------------------------------------------------------------------------
