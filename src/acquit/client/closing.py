@@ -20,8 +20,9 @@ from acquit.errors import AcquitError, ConfigurationError, DeliveryInDoubt, Loca
 logger = logging.getLogger("acquit.client")
 
 
-async def flush(sender: SenderCore, timeout_s: float | None) -> None:
-    """Wait until all sends so far have ended; then raise the first error that nobody has seen."""
+async def flush(sender: SenderCore, timeout_s: float | None) -> SendPromise | None:
+    """Wait until all sends so far have ended; then return the first failed one whose error nobody has seen, for its
+    `value` to raise that where the user hears of it."""
     deadline = Deadline(timeout_s)
     sends = sender.unfinished()
     for promise in sends:
@@ -30,8 +31,7 @@ async def flush(sender: SenderCore, timeout_s: float | None) -> None:
             if left := [promise for promise in sends if not promise.done]:
                 raise _still_open(left, len(sends), timeout_s)
             break
-    if (failed := sender.first_failed()) is not None:
-        failed.value()
+    return sender.first_failed()
 
 
 def _still_open(left: list[SendPromise], count: int, timeout_s: float | None) -> AcquitError:
@@ -104,8 +104,26 @@ async def flush_at_exit(drivers: Iterable[Driver], timeout_s: float) -> None:
             sender.warn_of_failed()
 
 
-async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float, *, commit: bool) -> None:
-    """End the session's transaction. Raises what `commit` raises; a rollback raises nothing.
+class TransactionEnd:
+    """An end of a transaction that nobody has been told of yet."""
+
+    __slots__ = ("error", "transaction")
+
+    def __init__(self, transaction: Transaction, error: AcquitError | None) -> None:
+        self.transaction = transaction
+        self.error = error
+
+    def tell(self) -> None:
+        """Tell the user: raise the error, if there is one (user side). Where he is interrupted before, the next commit
+        tells: between these lines, where nothing is called, Python looks for no signals."""
+        error = self.error
+        self.transaction.heard = True
+        if error is not None:
+            raise error
+
+
+async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float, *, commit: bool) -> TransactionEnd:
+    """End the session's transaction. Returns what to `tell`: what `commit` raises; a rollback raises nothing.
 
     The end goes on by itself if the wait for it is cancelled. The next commit tells what became of a commit before it
     that nobody waited for: where that was not committed, neither is this one. A rollback in between tells nothing, and
@@ -128,18 +146,19 @@ async def end_transaction(driver: Driver, session: SessionCore, timeout_s: float
             why = "the commit was cancelled while it waited for the one before it" if commit else BY_US
             transactions.current.roll_back(why)
             raise
-        if before.wanted and earlier is None:
-            earlier = before.error()
+        if before.wanted and earlier is None and (earlier := before.error()) is not None and transactions.untouched:
+            return TransactionEnd(before, earlier)
+        before.heard = True
     if earlier is not None:
-        if transactions.untouched:
-            raise earlier
         transactions.current.roll_back(f"the transaction was rolled back, for the commit before it failed: {earlier}")
     if commit and transactions.current.fate is None:
         session.check()
     ending = transactions.end(commit=commit)
     await _ended(driver, transactions, ending, deadline, timeout_s)
-    if commit and (error := ending.error()) is not None:
-        raise error from earlier
+    error = ending.error() if commit else None
+    if error is not None:
+        error.__cause__ = earlier
+    return TransactionEnd(ending, error)
 
 
 async def _ended(
@@ -149,7 +168,6 @@ async def _ended(
     if not await wait(ending, deadline.left()):
         transactions.give_up(ending, f" within {timeout_s:g} s")
         driver.act()
-    ending.heard = True
 
 
 async def finish(

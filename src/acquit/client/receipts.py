@@ -346,8 +346,8 @@ class SendPromise(Promise):
 
     def value(self) -> Accepted | None:
         """The outcome, None of an unreliable sender's, or its error raised. Only when done."""
-        self.asked = True
         error = self.error()
+        self.asked = True  # and raised: between these lines nothing is called, and Python looks for no signals
         if error is not None:
             raise error
         outcome = self.outcome

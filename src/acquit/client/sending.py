@@ -207,13 +207,16 @@ class SenderCore:
         return target.address if isinstance(target, Target) else self.spec.address
 
     def first_failed(self) -> SendPromise | None:
-        """Forget all failed sends so far; the first of them whose error nobody has seen, or None."""
+        """Forget all failed sends so far but the first of them whose error nobody has seen, and return that: it is
+        the first again until it is asked (`SendPromise.value`). None where there is none."""
         unseen = None
         while self._failed:
             promise = self._failed.popleft()
             # One whose time was over while it was under way may have been accepted since.
             if unseen is None and not promise.asked and promise.error() is not None:
                 unseen = promise
+        if unseen is not None:
+            self._failed.append(unseen)
         return unseen
 
     # -- loop side: life -----------------------------------------------------------------------------------------------

@@ -521,3 +521,49 @@ def test_an_interrupt_anywhere_in_an_opening_leaves_nothing_open(
 
     before = left()
     signalled_at_each_call(open_and_close, interrupt)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted on its way to `run`
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupted while it collects garbage
+@pytest.mark.parametrize("what", ["commit", "commit after an interrupted one", "flush"])
+def test_an_interrupt_anywhere_leaves_a_failure_to_the_next_call_to_tell_once(
+    what: str, server: ThreadedServer, connection: acquit.Connection
+) -> None:
+    """Also where it comes just as the answer does: nobody has heard of that yet."""
+    transacted = what != "flush"
+    session = connection.session("transacted" if transacted else "auto")
+    sender = session.sender("q")
+    refused = Rejected(Error("amqp:transaction:rollback" if transacted else "amqp:not-allowed", "no"))
+    wait = session.commit if transacted else sender.flush
+    waiting = False
+
+    def interrupt() -> None:
+        if waiting:
+            raise KeyboardInterrupt
+
+    def fail_and_wait() -> None:
+        nonlocal waiting
+        server.server.commits = lambda discharge: refused
+        server.server.verdict = lambda delivery: Accepted() if transacted else refused
+        receipt = sender.send(b"x", wait=False)
+        if what == "commit after an interrupted one":
+            loop_thread().run(session._aio._ended(None, commit=True))
+        told = 0
+        try:
+            waiting = True
+            wait()
+        except KeyboardInterrupt:
+            waiting = False
+        except (errors.TransactionRolledBack, errors.MessageRejected):
+            waiting = False
+            told += 1
+        sys.setprofile(None)
+        assert threads.wait(receipt, LONG) or transacted
+        for _ in range(2):
+            try:
+                wait()
+            except (errors.TransactionRolledBack, errors.MessageRejected):
+                told += 1
+        assert told == 1
+
+    signalled_at_each_call(fail_and_wait, interrupt)

@@ -408,6 +408,9 @@ def test_unfinished_and_failed_sends_are_known() -> None:
     with pytest.raises(errors.MessageReleased):
         sends[0].value()
     assert sender.first_failed() is sends[1]  # the first is known to somebody
+    assert sender.first_failed() is sends[1]  # who was to be told has not asked: he was interrupted
+    with pytest.raises(errors.MessageRejected):
+        sends[1].value()
     assert sender.first_failed() is None
 
 

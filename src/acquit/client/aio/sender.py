@@ -140,7 +140,8 @@ class Sender(AsyncClosing):
         where all that have not ended are still here, and DeliveryInDoubt where some are under way; it says how many of
         each, and the sends go on."""
         check_timeout(timeout)
-        await flush(self._core, timeout)
+        if (failed := await flush(self._core, timeout)) is not None:
+            failed.value()
 
     async def close(self, timeout: float | None = None) -> None:
         """Wait for the outcomes of all sends, then detach. What has no outcome when the time is over ends in

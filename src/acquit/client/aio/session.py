@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from acquit.client.aio.messages import Receipt, ReceivedMessage, answered
 from acquit.client.aio.receiver import Receiver
 from acquit.client.aio.sender import Sender
-from acquit.client.closing import close, end_transaction
+from acquit.client.closing import TransactionEnd, close, end_transaction
 from acquit.client.driver import Driver
 from acquit.client.entries import DeliveryStore
 from acquit.client.modes import AckMode
@@ -239,13 +239,13 @@ class Session(AsyncClosing):
         After a `rollback`, also that of a block, it is not told; and a commit that is cancelled while it waits for an
         earlier one is rolled back.
         """
-        await end_transaction(self._driver, self._core, self._timeout_s(timeout), commit=True)
+        (await self._ended(timeout, commit=True)).tell()
 
     async def rollback(self, timeout: float | None = None) -> None:
         """Undo all that was sent and received in the session since the last end of a transaction (TRANSACTED): what
         was received comes again, with a raised `delivery_count`; what was prefetched goes back and comes again as well.
         Raises nothing when the connection is lost: that is a rollback, too."""
-        await end_transaction(self._driver, self._core, self._timeout_s(timeout), commit=False)
+        (await self._ended(timeout, commit=False)).tell()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -258,6 +258,9 @@ class Session(AsyncClosing):
                 await self.rollback()
                 raise
             await self.commit()
+
+    async def _ended(self, timeout: float | None, *, commit: bool) -> TransactionEnd:
+        return await end_transaction(self._driver, self._core, self._timeout_s(timeout), commit=commit)
 
     def _timeout_s(self, timeout: float | None) -> float:
         check_timeout(timeout)

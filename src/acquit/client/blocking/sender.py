@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from acquit.client import aio
 from acquit.client.blocking.messages import SendReceipt
+from acquit.client.closing import flush
 from acquit.client.options import DeliveryMode, check_timeout
 from acquit.client.sending import PreparedMessage
 from acquit.client.threads import Gate, LoopThread, wait
@@ -178,7 +179,8 @@ class Sender(Closing):
         if nobody has asked its receipt. When the time-out passes first, NotSent
         where all that have not ended are still here, and DeliveryInDoubt where some are under way; it says how many of
         each, and the sends go on."""
-        self._loop.run(self._aio.flush(timeout))
+        if (failed := self._loop.run(flush(self._core, timeout))) is not None:
+            failed.value()
 
     def close(self, timeout: float | None = None) -> None:
         """Wait for the outcomes of all sends, then detach. What has no outcome when the time is over ends in

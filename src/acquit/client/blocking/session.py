@@ -219,7 +219,7 @@ class Session(Closing):
         After a `rollback`, also that of a block, it is not told; and a commit that is cancelled while it waits for an
         earlier one is rolled back.
         """
-        self._loop.run(self._aio.commit(timeout))
+        self._loop.run(self._aio._ended(timeout, commit=True)).tell()
 
     def rollback(self, timeout: float | None = None) -> None:
         """Undo all that was sent and received in the session since the last end of a transaction (TRANSACTED): what
