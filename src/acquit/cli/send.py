@@ -2,7 +2,8 @@
 
 Sends run ahead of their outcomes by at most `IN_FLIGHT_MAX`, so that standard input of any length is sent in bounded
 memory, and the outcomes are counted in the order of the messages. A message that is not accepted is named on standard
-error and does not stop the others; a lost connection does, and what had no outcome by then is counted *in doubt*.
+error and does not stop the others; a lost connection does, and so does an interrupt, and what had no outcome by then
+is counted *in doubt*.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import mimetypes
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -172,16 +174,56 @@ def _messages(bodies: Iterable[str], files: Iterable[Path], json_lines: bool, li
         yield Message(input_text(hint=AS_IT_IS), durable=True)
 
 
+@dataclass(slots=True)
+class _Progress:
+    """How far it is: how many were begun, how many of these ended how, and the others, by their numbers."""
+
+    begun: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    waiting: deque[tuple[int, SendReceipt]] = field(default_factory=deque)
+
+    def note_interrupt(self) -> None:
+        """Count what was begun, now that the connection is closed and nothing more will be heard."""
+        for _, receipt in self.waiting:
+            if receipt.done:
+                self.counts[_outcome(receipt.error())] += 1
+        self.counts["in_doubt"] += self.begun - self.counts.total()
+
+
+def _outcome(error: AcquitError | None) -> str:
+    return "accepted" if error is None else next(name for kind, name in OUTCOMES if isinstance(error, kind))
+
+
 def _send_all(
     broker: BrokerAt, address: str, messages: Iterable[Message], *, timeout_s: float, total: int | None
-) -> tuple[Counter[str], AcquitError | OSError | None]:
-    """Send them, pipelined: how many ended how, and what stopped it before the end (the connection, a line of input).
+) -> tuple[Counter[str], BaseException | None]:
+    """Send them, pipelined: how many ended how, and what stopped it before the end (the connection, a line of input, an
+    interrupt).
 
-    Raises what kept the link from opening.
+    Raises what kept the link from opening, and an interrupt before anything was sent.
     """
-    counts: Counter[str] = Counter()
+    so_far = _Progress()
+    try:
+        stopped = _send_each(so_far, broker, address, messages, timeout_s=timeout_s, total=total)
+    except KeyboardInterrupt as interrupt:
+        if not so_far.begun:
+            raise
+        so_far.note_interrupt()
+        return so_far.counts, interrupt
+    return so_far.counts, stopped
+
+
+def _send_each(
+    so_far: _Progress,
+    broker: BrokerAt,
+    address: str,
+    messages: Iterable[Message],
+    *,
+    timeout_s: float,
+    total: int | None,
+) -> AcquitError | OSError | None:
     stopped: AcquitError | OSError | None = None
-    waiting: deque[tuple[int, SendReceipt]] = deque()
+    counts, waiting = so_far.counts, so_far.waiting
     with (
         broker.connect(outage_max_s=timeout_s, timeout_s=opens_within(timeout_s)) as connection,
         connection.session() as session,
@@ -192,26 +234,27 @@ def _send_all(
     ):
 
         def ended(number: int, error: AcquitError | None) -> None:
-            outcome = "accepted"
+            outcome = _outcome(error)
             if error is not None:
-                outcome = next(name for kind, name in OUTCOMES if isinstance(error, kind))
                 remark(f"message {number}: {outcome.replace('_', ' ')}: {one_line(error)}")
-            counts[outcome] += 1
             counter.advance()
+            counts[outcome] += 1
 
         def settle_oldest() -> None:
-            number, receipt = waiting.popleft()
+            number, receipt = waiting[0]
             try:
                 receipt.result()  # each send has its own time-out
             except AcquitError as error:
                 ended(number, error)
             else:
                 ended(number, None)
+            waiting.popleft()
 
         try:
             for number, message in enumerate(messages, 1):
                 if len(waiting) >= IN_FLIGHT_MAX:
                     settle_oldest()
+                so_far.begun = number
                 try:
                     waiting.append((number, sender.send(message, wait=False, timeout=timeout_s)))
                 except NotSent as error:  # large ones, which the buffer has no room for
@@ -220,11 +263,12 @@ def _send_all(
                     raise ConfigurationError(f"message {number}: {error}") from error
         except (ConfigurationError, EncodeError, EndpointError, OSError) as error:
             stopped = error  # what was sent before it still has an outcome to hear of
+            so_far.begun = counts.total() + len(waiting)
         while waiting:
             settle_oldest()
         if counts["in_doubt"]:
             connection.close(LEAVES_S)  # who has not answered these may not answer a close either
-    return counts, stopped
+    return stopped
 
 
 def _report(address: str, counts: Counter[str], *, as_json: bool) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,10 @@ import pytest
 
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions
-from acquit.cli import send
+from acquit.cli import connecting, send
 from acquit.cli.exits import Exit
 from tests.support.shell import Shell
+from tests.unit.cli.test_serve import serving, url_of
 
 
 def sent(at_broker: Shell, address: str) -> list[dict[str, Any]]:
@@ -184,3 +187,48 @@ def test_a_large_message_for_a_full_queue_stops_no_other(shell: Shell, monkeypat
         lines = "".join(f"{kind * 9_000_000}\n" for kind in "abc")
         ran = shell("send", "full", "--lines", "--timeout", "1.5", stdin=lines)
         assert (ran.code, ran.out) == (Exit.FAILED, "full: 1 accepted, 2 not sent\n")
+
+
+def interrupted_behind(lines: str) -> Iterator[str]:
+    yield from lines
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_interrupt_says_what_became_of_what_was_sent(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    monkeypatch.setattr(connecting, "LEAVES_S", 1.0 if full else 30.0)
+    monkeypatch.setattr(send, "input_lines", lambda hint: interrupted_behind("abcd"))
+    rule = AddressRule("q", {"messages_max": 2, "full_policy": "block"} if full else {})
+    with acquit.Broker(config=BrokerOptions(address=(rule,))) as broker:
+        monkeypatch.setenv("ACQUIT_URL", broker.url)
+        ran = shell("send", "q", "--lines")
+        assert ran.out == ("q: 2 accepted, 2 not sent\n" if full else "q: 4 accepted\n")
+        assert (ran.code, broker.inspect().queue("q").depth) == (Exit.INTERRUPTED, 2 if full else 4)  # type: ignore[union-attr]
+
+
+def test_what_was_not_answered_before_an_interrupt_is_in_doubt(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "LEAVES_S", 0.1)
+    with serving(tmp_path) as (process, ready):
+
+        def lines(hint: str) -> Iterator[str]:
+            yield "a"
+            process.send_signal(signal.SIGSTOP)
+            yield from interrupted_behind("b")
+
+        monkeypatch.setattr(send, "input_lines", lines)
+        ran = shell("send", "q", "--lines", "--json", "--url", url_of(ready))
+        (said,) = ran.documents
+        assert (ran.code, said["sent"], said["accepted"] + said["in_doubt"]) == (Exit.INTERRUPTED, 2, 2)
+        assert said["in_doubt"] >= 1
+
+
+def test_an_interrupt_before_anything_is_sent_says_nothing_of_it(
+    at_broker: Shell, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send, "input_lines", lambda hint: interrupted_behind(""))
+    ran = at_broker("send", address, "--lines")
+    assert (ran.code, ran.out) == (Exit.INTERRUPTED, "")
