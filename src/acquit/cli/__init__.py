@@ -40,8 +40,10 @@ def main() -> NoReturn:
     gc.set_threshold(_YOUNG_MAX)
     try:
         from acquit.cli.app import run
+        from acquit.cli.streams import discard_output
 
         code = run(sys.argv[1:])
+        discard_output()
     except BaseException as error:  # before `run` could hear of it: nothing was begun
         if KeyboardInterrupt not in (type(error), type(error.__cause__)):  # of which 3.11 makes others: see `run`
             raise

@@ -6,7 +6,6 @@ that `acquit --help` prints comes from the table.
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Sequence
 
@@ -15,7 +14,8 @@ import click
 from acquit._version import native, version
 from acquit.cli.exits import Exit, exit_of, one_line
 from acquit.cli.lazy import LazyGroup
-from acquit.cli.streams import check_output, prepare
+from acquit.cli.streams import check_output, of_output, prepare
+from acquit.errors import AcquitError
 
 # name: (module under acquit.cli, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -78,8 +78,7 @@ def run(arguments: Sequence[str]) -> int:
     prepare()
     try:
         result = acquit.main(args=list(arguments), prog_name="acquit", standalone_mode=False, obj=settings)
-        if sys.stdout is not None:  # which it is for `serve`, or for --help
-            sys.stdout.flush()
+        click.echo(nl=False)  # flushed
         return int(result) if isinstance(result, int) else Exit.OK
     except click.ClickException as error:
         error.show()
@@ -98,12 +97,13 @@ def run(arguments: Sequence[str]) -> int:
         # could not be shown was not done.
         return int(stop.code or 0)
     except Exception as error:
-        code = exit_of(error)
+        told = AcquitError(f"standard output: {error}") if of_output(error) else error
+        code = exit_of(told)
         if code is None:
             if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11: a class was being made, in an import
                 return Exit.INTERRUPTED
             raise
         if settings["debug"]:
             traceback.print_exc()
-        click.echo(f"acquit: {one_line(error)}", err=True)
+        click.echo(f"acquit: {one_line(told)}", err=True)
         return code

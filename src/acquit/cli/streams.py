@@ -5,6 +5,10 @@ Python has None for a stream that was closed (``<&-``, ``>&-``): then `click.ech
 reads fails with a traceback. Whether octets that are no text fail as they are read depends on the locale. Here they
 never do, and stand in the text as halves of surrogate pairs, so that who looks for them can say in which line they are.
 What the encoding of the output lacks is written out (``\\u20ac``): a message that cannot be printed could not be taken.
+
+An error of standard output (its disk is full) names no file, as it was not we who opened one. All results are written
+by click and rich, so it is known by where it was raised. What could not be written stays in Python's buffer, which
+would try again at its exit, with lines and an exit code of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from typing import Any, Final
 
 from acquit.errors import AcquitError, ConfigurationError
 
+WRITERS: Final = frozenset({"click", "rich"})
+"""Packages that write the results of commands, and no other file."""
 SILENT: Final = frozenset({"serve"})
 """Commands without a result. What a broker prints is for a script that waits for it to be ready, and here none does."""
 
@@ -63,6 +69,26 @@ def _checked(text: str, what: str, hint: str) -> str:
     except UnicodeEncodeError:
         raise ConfigurationError(f"{what} is not text in {sys.stdin.encoding}{hint}") from None
     return text
+
+
+def of_output(error: Exception) -> bool:
+    """True if the error was raised as results were written."""
+    at = error.__traceback__
+    if not isinstance(error, OSError) or error.filename is not None or at is None:
+        return False
+    while at.tb_next is not None:
+        at = at.tb_next
+    return str(at.tb_frame.f_globals.get("__name__")).partition(".")[0] in WRITERS
+
+
+def discard_output() -> None:
+    """Throw away what cannot be written any more, as the process is about to end."""
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
 
 
 def check_output(command: str | None) -> None:

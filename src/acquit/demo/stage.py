@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -68,7 +67,7 @@ class DemoStage:
         if self._as_json:
             balances = {"balance": careful.as_json(), "naive": naive and naive.as_json()}
             facts = {"table": table, "elapsed_s": round(elapsed_s, 2), "figures": figures, "try": list(tries)}
-            sys.stdout.write(json.dumps(balances | facts, indent=2) + "\n")
+            Console().out(json.dumps(balances | facts, indent=2), highlight=False)
         self._console.print(_sheet_table(careful, naive, table))
         for name, files in (("lost", careful.lost), ("doubled", careful.doubled)):
             if files:

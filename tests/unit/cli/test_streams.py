@@ -105,3 +105,23 @@ def test_a_terminal_without_columns_shows_what_there_is(broker: acquit.Broker) -
     ran = in_shell("", "health", ACQUIT_URL=broker.url, COLUMNS="0")
     assert (ran.code, ran.out, ran.err) == (Exit.OK, "healthy\n", "")
     assert in_shell("", "status", ACQUIT_URL=broker.url, COLUMNS="0").out.startswith("acquit ")
+
+
+# -- full
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["receive {0}", "receive {0} --json", "queues", "send {0} two", "--help"])
+def test_an_output_that_is_full_is_named(at_broker: Shell, address: str, command: str, unbuffered: str) -> None:
+    at_broker("send", address, "one")
+    ran = in_shell("> /dev/full", *command.format(address).split(), PYTHONUNBUFFERED=unbuffered)
+    assert ran.err == "acquit: standard output: [Errno 28] No space left on device\n"
+    assert ran.code == Exit.FAILED, "and not 120, which is Python's"
+    assert len(at_broker("browse", address, "--json").documents) == (2 if "send" in command else 1)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_file_that_is_full_is_not_taken_for_the_output(tmp_path: Path, unbuffered: str) -> None:
+    ran = in_shell("", "serve", "--data", "/dev/full/data", PYTHONUNBUFFERED=unbuffered)
+    assert ran.code != Exit.OK
+    assert "standard output" not in ran.err
