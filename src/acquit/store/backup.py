@@ -38,7 +38,7 @@ from acquit.store.reading import FolderContents, FolderReader
 from acquit.store.record import BatchHead, StoreKind, walk
 from acquit.store.recovery import Succession, missing
 from acquit.store.scan import SegmentReader, unreadable
-from acquit.store.segment import decode_left
+from acquit.store.segment import DeletedSegment, decode_left
 
 MARK: Final = "backup.json"
 USED_MARK: Final = "restored.json"
@@ -49,6 +49,7 @@ ATTEMPTS: Final = 5
 _CHUNK: Final = 8 << 20
 _MARK_BYTES_MAX: Final = 65536
 _LEFT_HEAD: Final = bytes((StoreKind.LEFT, 1))
+_DELETED_HEAD: Final = bytes((StoreKind.DELETED, 1))
 """Kind and version, as a record has them."""
 
 
@@ -85,16 +86,18 @@ def back_up(
     `archive`: with the segments that only the audit needs; `others`: names of further files to copy where they are
     there. `progress` is called with segments done and in all.
 
-    Raises StoreMissing where `source` is no data folder, StoreError where `target` is not empty, StoreCorrupt for a
-    segment of `source` that is damaged, of the archive as of the journal, for one of the journal that is missing or not
-    the one of its place, and for any file that cannot be read; StoreFull, StoreFailed. What was begun in `target` is
-    not marked, and no broker opens it.
+    Raises StoreMissing where `source` is no data folder, StoreError where `target` is not empty, or inside of `source`,
+    StoreCorrupt for a segment of `source` that is damaged or missing, of the archive as of the journal, for one of the
+    journal that is not the one of its place, and for any file that cannot be read; StoreFull, StoreFailed. What was
+    begun in `target` is not marked, and no broker opens it.
     """
     disk = disk if disk is not None else PosixDisk()
     copy = _Copy(FolderReader(source, disk), Folder(target, target_disk if target_disk is not None else disk))
     try:
-        if copy.target.disk.names(target):
-            raise StoreError(f"{target} is not empty: a backup is made into a folder of its own")
+        if there := copy.target.disk.names(target):
+            raise StoreError(_not_empty(copy.target, there))
+        if copy.target.disk is disk:
+            _check_outside(copy.reader.folder, target)
         copy.reader.contents()  # a source that is none leaves no folder behind
         copy.target.make()
         for attempt in range(1, ATTEMPTS + 1):
@@ -116,6 +119,22 @@ def back_up(
     except OSError as error:
         raise folder_error(error, target) from error
     return report
+
+
+def _not_empty(target: Folder, names: Collection[str]) -> str:
+    """Return what is wrong with a target in which these names are."""
+    said = f"{target.path} is not empty"
+    if target.journal.name in names and target.identity_path.name not in names:
+        return f"{said}: it looks like a backup that was not finished; remove it, or take another folder"
+    return f"{said}: a backup is made into a folder of its own"
+
+
+def _check_outside(source: Folder, target: Path) -> None:
+    """Raise StoreError where `target` is inside of `source`, or of what its links lead to: the broker works there."""
+    resolved = target.resolve()
+    for path in (source.path, source.journal, source.archive):
+        if resolved.is_relative_to(path.resolve()):
+            raise StoreError(f"{target} is inside of {path}: a backup is made into a folder of its own")
 
 
 @contextlib.contextmanager
@@ -167,6 +186,8 @@ class _Copy:
         self.target = target
         self._aside: dict[int, int] = {}
         """Bytes of each segment and stub of the archive that was copied."""
+        self._deleted_through = 0
+        """The last segment that retention deleted, as those before it, by what was copied."""
 
     def run(self, *, archive: bool, progress: Callable[[int, int], None] | None) -> BackupReport:
         """Copy what is not copied yet. Raises KeyError where a segment is gone."""
@@ -194,6 +215,8 @@ class _Copy:
             if progress is not None:
                 progress(done, steps)
         needed.check_first(self.reader.folder)
+        if archive:
+            self._check_archive(contents.journal[0])
         return BackupReport(
             contents.identity.store,
             len(contents.journal),
@@ -203,6 +226,26 @@ class _Copy:
             newest_bytes,
             _left(self.reader.folder, {*self._aside, *contents.journal}) if archive else contents.journal[0] - 1,
         )
+
+    def _check_archive(self, end: int) -> None:
+        """Raise StoreCorrupt where a segment before `end` was not there, and neither retention nor the copy that the
+        source is says why. The records of deletions are in the journal, which was copied after the archive. Where the
+        source's mark is damaged nobody knows: `ledger verify` says what is missing then."""
+        folder = self.reader.folder
+        try:
+            left = left_behind(folder)
+        except StoreCorrupt:
+            return
+        for number in range(max(self._deleted_through, left) + 1, end):
+            if number not in self._aside:
+                path = folder.segment(number, archived=True)
+                raise StoreCorrupt("missing, and no record says that retention deleted it", path=str(path), offset=0)
+
+    def _note_deleted(self, head: BatchHead, data: bytes) -> None:
+        if _DELETED_HEAD in data:
+            for record in walk(head, data):
+                if record.kind == StoreKind.DELETED:
+                    self._deleted_through = max(self._deleted_through, DeletedSegment.decode(record.meta).number)
 
     def _set_aside(self, number: int) -> None:
         """Copy a segment of the archive, or else its stub, if there is one."""
@@ -225,6 +268,7 @@ class _Copy:
             if needed is not None:
                 needed.check(segment, number)
             for head, data in segment.batches():
+                self._note_deleted(head, data)
                 if needed is not None:
                     needed.note(head, data)
             segment.check_end(newest=newest)

@@ -355,6 +355,37 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
         back_up(tmp_path / "nothing", tmp_path / "other")
 
 
+@pytest.mark.parametrize("inside", ["", "journal", "archive", "link", "aside"])
+def test_a_target_inside_of_the_source_is_refused(tmp_path: Path, inside: str) -> None:
+    """Also by way of links: there the broker would find a folder among its segments."""
+    data, aside = tmp_path / "data", tmp_path / "aside"
+    open_journal(data, OPTIONS).journal.close()
+    (data / "archive").rename(aside)
+    (data / "archive").symlink_to(aside)
+    (tmp_path / "link").symlink_to(data / "journal")
+    target = (tmp_path if inside in ("link", "aside") else data) / inside / "copy"
+    with pytest.raises(
+        StoreError, match=rf"^{target} is inside of {data}.*: a backup is made into a folder of its own$"
+    ):
+        back_up(data, target)
+    assert not target.exists()
+    back_up(data, tmp_path / "copy")
+
+
+def test_an_unfinished_copy_is_told_from_what_is_somebodys(tmp_path: Path) -> None:
+    def stop(done: int, steps: int) -> None:
+        raise KeyboardInterrupt
+
+    open_journal(tmp_path / "data", OPTIONS).journal.close()
+    with pytest.raises(KeyboardInterrupt):
+        back_up(tmp_path / "data", tmp_path / "copy", progress=stop)
+    said = "looks like a backup that was not finished; remove it, or take another folder"
+    with pytest.raises(StoreError, match=rf"copy is not empty: it {said}$"):
+        back_up(tmp_path / "data", tmp_path / "copy")
+    with pytest.raises(StoreError, match=r"data is not empty: a backup is made into a folder of its own$"):
+        back_up(tmp_path / "data", tmp_path / "data")
+
+
 def test_damage_is_not_copied() -> None:
     world = lively(20)
     folder = Folder(DATA, world.disk)
@@ -396,6 +427,25 @@ def test_damage_in_the_archive_ends_a_backup_that_takes_it_along(how: str) -> No
         back_up(DATA, DATA, archive=True, disk=disk, target_disk=MemoryDisk())
     report = back_up(DATA, DATA, disk=disk, target_disk=MemoryDisk())
     assert report.archived == 0, "where it is not taken along, nobody looks there"
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_a_hole_in_the_archive_ends_a_backup_that_takes_it_along(which: int) -> None:
+    """As a damaged segment does: `ledger verify` would find it only in the copy, when the source is gone."""
+    world = lively()
+    folder = Folder(DATA, world.disk)
+    gone = folder.segment(folder.numbers(archived=True)[which], archived=True)
+    world.disk.remove(gone)
+    with pytest.raises(StoreCorrupt, match=rf"^{gone}, offset 0: missing, and no record says that retention deleted"):
+        back_up(DATA, DATA, archive=True, disk=world.disk, target_disk=MemoryDisk())
+    back_up(DATA, DATA, disk=world.disk, target_disk=MemoryDisk())
+
+
+def test_what_retention_deleted_is_no_hole_even_without_a_stub() -> None:
+    world = lively(120, journal=replace(SMALL, archive_bytes_max=600_000, stubs_max=0))
+    numbers = Folder(DATA, world.disk).numbers(archived=True)
+    assert numbers[0] > 1
+    back_up(DATA, DATA, archive=True, disk=world.disk, target_disk=MemoryDisk())
 
 
 @pytest.mark.parametrize("how", ["lost", "refused"])
