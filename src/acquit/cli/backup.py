@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from acquit.cli.exits import Exit
-from acquit.cli.options import json_option
+from acquit.cli.options import PathType, json_option
 from acquit.cli.output import counted, counting, emit_json, remark
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FOLDER = PathType(file_okay=False)
 
 
 @click.command()

@@ -11,7 +11,7 @@ from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
 from acquit.cli.management import management
-from acquit.cli.options import json_option, own_data_option, seconds
+from acquit.cli.options import PathType, json_option, own_data_option, seconds
 from acquit.cli.output import counted, emit_json, table
 from acquit.protocol.extensions import BROKER
 from acquit.protocol.jsonform import to_json
@@ -23,7 +23,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PathType())
 @own_data_option("The broker's folder, whose users are checked with it.")
 @json_option
 def check(file: Path, data: Path, as_json: bool) -> int:

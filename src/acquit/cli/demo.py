@@ -6,16 +6,14 @@ from pathlib import Path
 
 import click
 
-from acquit.cli.options import json_option
+from acquit.cli.options import PathType, json_option
 
 
 @click.command()
-@click.argument(
-    "directory", metavar="[DIR]", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
+@click.argument("directory", metavar="[DIR]", required=False, type=PathType(exists=True, file_okay=False))
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathType(file_okay=False),
     metavar="DIR",
     help="Where the broker keeps its data; by default a folder of its own that is named at the end.",
 )

@@ -16,7 +16,22 @@ DEFAULT_URL = "amqp://127.0.0.1:5672"
 CREDENTIAL_VARIABLE: Final = "ACQUIT_PASSWORD"
 """Environment variable with the password of ``--user``. There is no option for one: command lines are for all to
 read."""
-_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class PathType(click.Path):
+    """A path, as a `pathlib.Path`. The empty one, of a variable that a script has not set, is refused: it would be the
+    folder in which the command runs."""
+
+    def __init__(self, **rules: bool) -> None:
+        super().__init__(path_type=Path, **rules)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("expected a path, found an empty text", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_FILE: Final = PathType(exists=True, dir_okay=False)
 
 SECONDS_MAX: Final = 2_147_483
 """The longest time that an option may say, unless it says otherwise: what the client can wait, 24 days."""
@@ -115,7 +130,7 @@ def data_option(*, required: bool) -> Callable[[Command], Command]:
         return click.option(
             "--data",
             "data",
-            type=click.Path(exists=True, file_okay=False, readable=False, path_type=Path),
+            type=PathType(exists=True, file_okay=False, readable=False),
             required=required,
             envvar="ACQUIT_DATA",
             show_envvar=True,
@@ -130,7 +145,7 @@ def own_data_option(text: str) -> Callable[[Command], Command]:
     """``--data``: a broker's folder, which may not be there yet; `text` says what for."""
     return click.option(
         "--data",
-        type=click.Path(file_okay=False, readable=False, path_type=Path),
+        type=PathType(file_okay=False, readable=False),
         default="acquit-data",
         show_default=True,
         envvar="ACQUIT_DATA",
@@ -144,7 +159,7 @@ def config_option(text: str) -> Callable[[Command], Command]:
     """``--config``: a broker's configuration."""
     return click.option(
         "--config",
-        type=click.Path(path_type=Path),
+        type=PathType(),
         envvar="ACQUIT_CONFIG",
         show_envvar=True,
         metavar="FILE",

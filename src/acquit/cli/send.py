@@ -20,7 +20,7 @@ import click
 from acquit.cli.connecting import LEAVES_S, BrokerAt, broker_options, hanging_up, opens_within
 from acquit.cli.exits import Exit, one_line
 from acquit.cli.messages import compose
-from acquit.cli.options import FiniteRange, json_option, pair, seconds
+from acquit.cli.options import FiniteRange, PathType, json_option, pair, seconds
 from acquit.cli.output import counting, emit_json, remark
 from acquit.cli.streams import input_lines, input_text
 from acquit.client.options import DeliveryMode
@@ -66,7 +66,7 @@ OUTCOMES: Final[tuple[tuple[type[AcquitError], str], ...]] = (
     "--file",
     "files",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=PathType(exists=True, dir_okay=False),
     metavar="FILE",
     help="Send the file's content as binary data, its name as the subject. May be repeated.",
 )

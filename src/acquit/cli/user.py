@@ -15,7 +15,7 @@ import click
 
 from acquit.cli.exits import Exit
 from acquit.cli.lazy import WholeGroup
-from acquit.cli.options import config_option, json_option, own_data_option
+from acquit.cli.options import PathType, config_option, json_option, own_data_option
 from acquit.cli.output import emit_json, remark, table
 from acquit.cli.streams import input_lines
 from acquit.errors import ConfigurationError
@@ -31,7 +31,7 @@ def file_options(command: Command) -> Command:
     command = click.option(
         "--file",
         "file",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=PathType(dir_okay=False),
         envvar="ACQUIT_USERS_FILE",
         show_envvar=True,
         metavar="FILE",

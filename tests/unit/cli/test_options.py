@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from acquit.cli import app
 from acquit.cli.exits import Exit
-from acquit.cli.options import FiniteRange
+from acquit.cli.options import FiniteRange, PathType
 from tests.support.shell import Shell
+
+NAMES = {"file", "directory", "path"}
+"""Names of click's types of paths."""
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -50,3 +54,23 @@ def test_a_number_that_is_none_is_refused_in_one_line(shell: Shell, value: str) 
 def test_the_longest_time_is_one_that_can_be_waited(shell: Shell, unused_port: int) -> None:
     ran = shell("health", "--timeout", "2147483", "--url", f"amqp://127.0.0.1:{unused_port}")
     assert (ran.code, ran.err) == (Exit.UNREACHABLE, "")
+
+
+def test_no_path_may_be_empty(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be the folder in which the command runs: ``acquit serve --data "$DATA"`` where DATA is not set."""
+    monkeypatch.chdir(tmp_path)
+    paths = [(path, it) for path, command in commands(app.acquit) for it in command.params if it.type.name in NAMES]
+    assert {type(it.type) for _, it in paths} == {PathType}
+    assert {"data", "config", "copy", "ca", "table", "files"} <= {it.name for _, it in paths}
+    for arguments in (
+        ["serve", "--data", ""],
+        ["doctor", "--config", ""],
+        ["backup", "", "x"],
+        ["config", "check", ""],
+    ):
+        ran = shell(*arguments)
+        assert ran.code == Exit.USAGE
+        assert ran.err.endswith(": expected a path, found an empty text\n")
+    ran = shell("spool", "verify", "")
+    assert (ran.code, ran.err[:28]) == (Exit.USAGE, "acquit: SPOOL '': expected a")
+    assert list(tmp_path.iterdir()) == []

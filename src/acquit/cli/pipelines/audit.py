@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli.exits import Exit
-from acquit.cli.options import json_option
+from acquit.cli.options import PathType, json_option
 from acquit.cli.output import counted, emit_json, remark
 from acquit.cli.pipelines.common import ended, following, need, spark_options
 from acquit.errors import ConfigurationError
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument(
-    "folders", metavar="DATA...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
+@click.argument("folders", metavar="DATA...", nargs=-1, required=True, type=PathType(exists=True, file_okay=False))
 @click.option(
     "--into",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathType(file_okay=False),
     metavar="DIR",
     help="The audit's folder; made if it is not there. All that earlier runs found is in it. "
     " [required, unless --seals]",
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=PathType(dir_okay=False),
     metavar="FILE",
     help="Then write the audit as one HTML page, as acquit pipeline report does.",
 )

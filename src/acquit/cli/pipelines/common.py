@@ -140,7 +140,7 @@ def spool_place(text: str) -> str:
     from acquit.spark.spool.places import read_place
 
     try:
-        return read_place(text if "://" in text else str(Path(text).absolute()))
+        return read_place(text if "://" in text or not text else str(Path(text).absolute()))
     except ConfigurationError:
         raise
     except ValueError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from acquit.cli.options import json_option
+from acquit.cli.options import PathType, json_option
 from acquit.cli.output import counted, emit_json
 from acquit.cli.pipelines.common import Size, bytes_text, ended, following, need
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("table", metavar="TABLE", type=click.Path(path_type=Path))
+@click.argument("table", metavar="TABLE", type=PathType())
 @click.option(
     "--target-file-size",
     type=Size(),
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--into",
-    type=click.Path(path_type=Path),
+    type=PathType(),
     metavar="DIR",
     help="Write a compacted copy of a Parquet table into a new folder.",
 )

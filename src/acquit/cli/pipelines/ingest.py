@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli.exits import Exit
-from acquit.cli.options import json_option, pair
+from acquit.cli.options import PathType, json_option, pair
 from acquit.cli.output import counted, emit_json
 from acquit.cli.pipelines.common import (
     Size,
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("addresses", metavar="ADDRESS...", nargs=-1, required=True)
-@click.argument("table", type=click.Path(path_type=Path))
+@click.argument("table", type=PathType())
 @click.option("--format", "table_format", type=click.Choice(["delta", "parquet"]), default="delta", show_default=True)
 @click.option("--columns", metavar="COLUMN,...", help="Columns that the table has; by default all of the source.")
 @click.option(
     "--work",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathType(file_okay=False),
     metavar="DIR",
     help="Spool and checkpoint, which belong to this table alone.  [default: TABLE/_acquit]",
 )
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--ledger",
-    type=click.Path(path_type=Path),
+    type=PathType(),
     metavar="DIR",
     help="The broker's folder of data: at the end, is each message that was accepted in the table, once?",
 )

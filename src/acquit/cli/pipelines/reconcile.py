@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from acquit.cli import output
-from acquit.cli.options import json_option
+from acquit.cli.options import PathType, json_option
 from acquit.cli.output import emit_json
 from acquit.cli.pipelines.common import ended, following, need, spark_options
 
@@ -35,17 +35,17 @@ class _Time(click.DateTime):
 
 
 @click.command()
-@click.argument("audit", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("audit", type=PathType(exists=True, file_okay=False))
 @click.option("--queue", required=True, metavar="QUEUE", help="The queue whose messages are compared.")
 @click.option(
     "--table",
-    type=click.Path(path_type=Path),
+    type=PathType(),
     metavar="TABLE",
     help="A Delta table, or a folder of Parquet files.",
 )
 @click.option(
     "--receipts",
-    type=click.Path(path_type=Path),
+    type=PathType(),
     metavar="FILE",
     help="What a producer wrote down, a row for each send: CSV, JSON lines, Parquet, or a table's folder.",
 )

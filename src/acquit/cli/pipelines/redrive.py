@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from acquit.cli import output
-from acquit.cli.options import RATE_MAX, FiniteRange, json_option
+from acquit.cli.options import RATE_MAX, FiniteRange, PathType, json_option
 from acquit.cli.output import counted, emit_json
 from acquit.cli.pipelines.common import (
     ended,
@@ -42,7 +42,7 @@ _DESCRIPTION_MAX: Final = 100
 )
 @click.option(
     "--table",
-    type=click.Path(path_type=Path),
+    type=PathType(),
     metavar="TABLE",
     help="Letters whose posting has a row in this table stay.",
 )

@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from acquit.cli.exits import Exit
+from acquit.cli.options import PathType
 from acquit.cli.pipelines.common import need
 
 
 @click.command()
-@click.argument("audit", metavar="AUDIT", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("audit", metavar="AUDIT", type=PathType(exists=True, file_okay=False))
+@click.argument("out", metavar="FILE", type=PathType(dir_okay=False))
 @click.option("--title", metavar="TEXT", help="What heads the page.  [default: Audit]")
 @click.option("--broker", "brokers", multiple=True, metavar="UUID", help="Only this broker: the beginning of its uuid.")
 @click.option("--queue", "queues", multiple=True, metavar="PATTERN", help="Only queues like this: * and ? as in files.")
