@@ -67,8 +67,11 @@ def examine(data: Path, options: BrokerOptions) -> Iterator[Diagnosis]:
     place = nearest(data)
     kind = file_system(place, mounts())
     yield judge_file_system(place, kind)
-    if not os.access(place, os.W_OK):
-        yield problem("folder", f"{place} cannot be written by this user", "run as the broker's user, or chown it")
+    within = (data / "journal", data / "archive") if place == data.absolute() and os.access(data, os.X_OK) else ()
+    shut = {path: verb for path in (place, *within) if path.exists() and (verb := _shut(path))}
+    for path, verb in shut.items():
+        yield problem("folder", f"{path} cannot be {verb} by this user", "run as the broker's user, or chown it")
+    if shut:
         return
     if place == data and data.stat().st_mode & _OTHERS:
         yield warning("folder", f"others may read {data}, and the messages in it", f"chmod 700 {data}")
@@ -79,6 +82,12 @@ def examine(data: Path, options: BrokerOptions) -> Iterator[Diagnosis]:
         yield problem("sync", f"a file in {place} cannot be written: {error.strerror}", "see to the disk")
     yield holder(data)
     yield journal(data)
+
+
+def _shut(folder: Path) -> str:
+    """Return what this user may not do in a folder that a broker works in; empty where everything is allowed."""
+    verbs = {os.W_OK: "written", os.R_OK: "read", os.X_OK: "entered"}
+    return next((verb for mode, verb in verbs.items() if not os.access(folder, mode)), "")
 
 
 def nearest(path: Path) -> Path:

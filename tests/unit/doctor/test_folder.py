@@ -135,3 +135,22 @@ def test_messages_that_others_may_read(tmp_path: Path) -> None:
     assert any("others may read" in one.found for one in folder.examine(tmp_path, BrokerOptions.small()))
     tmp_path.chmod(0o700)
     assert not any("others may read" in one.found for one in folder.examine(tmp_path, BrokerOptions.small()))
+
+
+@pytest.mark.parametrize("name", ["", "journal", "archive"])
+@pytest.mark.parametrize(("mode", "verb"), [(0o500, "written"), (0o300, "read"), (0o600, "entered"), (0, "written")])
+def test_folders_that_a_broker_could_not_work_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: int, verb: str
+) -> None:
+    def access(path: Path, wanted: int) -> bool:  # as it is for who is not root
+        return path.stat().st_mode >> 6 & wanted == wanted
+
+    acquit.Broker(tmp_path / "data").close()
+    (tmp_path / "data" / name).chmod(mode)
+    monkeypatch.setattr("os.access", access)
+    try:
+        *_, last = folder.examine(tmp_path / "data", BrokerOptions.small())
+    finally:
+        (tmp_path / "data" / name).chmod(0o700)
+    assert (last.severity, last.found) == (PROBLEM, f"{tmp_path / 'data' / name} cannot be {verb} by this user")
+    assert list(folder.examine(tmp_path / "data", BrokerOptions.small()))[-1].severity is OK
