@@ -34,6 +34,7 @@ from acquit.errors import ConfigurationError
 T = TypeVar("T")
 
 _BEGINS_WITH_A_FIELD: Final = re.compile(r"[a-z_]+: ")
+_MARK: Final = "\ufeff"
 _CHOICES: Final = re.compile(r"(.*) not in literal .*?Literal\[(.*)\]", re.DOTALL)
 
 
@@ -66,6 +67,10 @@ def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
     """The tables of a text; `source` names it in errors. Raises ConfigurationError."""
+    if text.startswith(_MARK):  # which editors do not show, and tomllib calls an invalid statement
+        raise ConfigurationError(
+            f"{source}: expected TOML: found a byte order mark before it; save it as UTF-8 without one"
+        )
     try:
         return tomllib.loads(text)
     except RecursionError:

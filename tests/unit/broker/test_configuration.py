@@ -70,6 +70,15 @@ def test_passwords_are_not_shown() -> None:
     ("text", "complaint"),
     [
         ("x =", "expected TOML"),
+        ("\ufeffstop_timeout_ms = 1", "found a byte order mark before it; save it as UTF-8 without one"),
+        ("[[listen]]\nhost = '::::'", "listen[0].host: expected the name or the address of a host, found '::::'"),
+        ("[[listen]]\nhost = 'a:5672'", "listen[0].host: expected the name or the address of a host, found 'a:5672'"),
+        ("[http]\nhost = '[::1]'", "http.host: expected the name or the address of a host, found '[::1]'"),
+        (
+            "[[listen]]\n[[listen]]\nhost = '127.0.0.1'",
+            "listen: expected a port for each, found 5672 of 127.0.0.1 twice",
+        ),
+        ("[[listen]]\nhost = 'LocalHost'\nport = 1\n[http]\nhost = 'localhost'\nport = 1", "http: expected a port for"),
         ("[limits]\nmemory_bytes_max = 'x'", "limits.memory_bytes_max: expected a whole number, found 'x'"),
         ("[limits]\nmemory_bytes_max = 1.5", "limits.memory_bytes_max: expected a whole number, found 1.5"),
         ("[limits]\nmemory_bytes_max = true", "limits.memory_bytes_max: expected a whole number, found True"),
@@ -110,6 +119,11 @@ def test_each_mistake_is_named(text: str, complaint: str) -> None:
         parse_options(text, "acquit.toml")
     assert str(caught.value).startswith("acquit.toml: ")
     assert complaint in str(caught.value)
+
+
+def test_ports_of_their_own_and_free_ones_are_taken() -> None:
+    text = "[[listen]]\nport = 0\n[[listen]]\nport = 0\n[[listen]]\nhost = '::1'\nport = 7\n[http]\nport = 7"
+    assert len(parse_options(text).listen) == 3
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

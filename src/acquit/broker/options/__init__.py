@@ -60,6 +60,14 @@ class BrokerOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
+        places = [("listen", one.host, one.port) for one in self.listen]
+        if self.http is not None:
+            places.append(("http", self.http.host, self.http.port))
+        taken: set[tuple[str, int]] = set()
+        for table, host, port in places:
+            if port and (host.lower(), port) in taken:
+                raise ConfigurationError(f"{table}: expected a port for each, found {port} of {host} twice")
+            taken.add((host.lower(), port))
         for listen in self.listen:
             if listen.tls != "off" and not self.tls.certificate_file:
                 raise ConfigurationError(f"listen: tls = {listen.tls!r} needs tls.certificate_file, found none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import PurePath
@@ -98,8 +99,14 @@ def check_pattern(name: str, pattern: str) -> None:
 
 def check_host(name: str, host: str) -> None:
     """Raise ConfigurationError for a host that no resolver is asked for; `name` is the key that has it. The empty one
-    would be all addresses of the machine."""
-    if not host or any(character.isspace() or character == "\0" for character in host):
+    would be all addresses of the machine; one with a colon is an IPv6 address, or none."""
+    known = bool(host) and not any(character.isspace() or character == "\0" for character in host)
+    if known and ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            known = False
+    if not known:
         raise ConfigurationError(f"{name}: expected the name or the address of a host, found {host!r}")
 
 
