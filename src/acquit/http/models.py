@@ -6,9 +6,9 @@ Models of requests are checked. Values of AMQP have the form of `protocol.jsonfo
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, Literal, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator
 
 from acquit.broker.admin.connection_operations import REASON_MAX
 from acquit.broker.admin.survey_operations import ORDERS
@@ -19,9 +19,24 @@ ULONG_MAX: Final = (1 << 64) - 1
 
 
 class CheckedModel(BaseModel):
-    """The base of what is asked for: a name that it does not have is refused."""
+    """The base of what is asked for: a name that it does not have is refused, and so is true or false for a number.
+    Both are numbers to Python: ``{"max": true}`` would purge one message."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def check_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse true and false for a field that is a number, or a list of some."""
+        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation)
+        if int in kinds and any(isinstance(one, bool) for one in (value if isinstance(value, list) else [value])):
+            raise ValueError("a number is expected, not true or false")
+        return value
+
+
+def _kinds(hint: object) -> set[object]:
+    """Return the types that a hint names."""
+    return {hint}.union(*map(_kinds, get_args(hint)))
 
 
 class NamedQuery(CheckedModel):

@@ -297,6 +297,31 @@ def test_what_cannot_be_is_a_problem_that_says_so(
     assert answer.detail
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("queues/truth/purge", {"max": True}),
+        ("queues/truth/purge", {"sequences": [1, False]}),
+        ("queues/truth/move", {"to": "x", "max": True}),
+        ("queues/truth/redrive", {"max": True}),
+        ("queues/truth/messages", {"body": True, "priority": True}),
+        ("queues/truth/messages", {"body": True, "ttl_ms": True}),
+        ("queues/truth/scheduled/cancel", {"sequence": True}),
+        ("queues/truth/scheduled/cancel", {"message_id": True}),
+        ("queues/truth/messages", {"body": {"timestamp_ms": True}}),
+    ],
+)
+def test_true_is_no_number(broker: acquit.Broker, path: str, body: dict[str, object]) -> None:
+    """To Python it is one, and one message would be purged."""
+    ask(broker.http_url, f"{API}/queues/truth", "PUT", {})
+    assert ask(broker.http_url, f"{API}/queues/truth/messages", "POST", {"body": True}).status == 200
+    before = queues(broker, "?contains=truth").json["items"][0]["depth"]
+    answer = ask(broker.http_url, f"{API}/{path}", "POST", body)
+    assert answer.status == 400, answer
+    assert answer.detail
+    assert queues(broker, "?contains=truth").json["items"][0]["depth"] == before
+
+
 def test_a_selector_that_is_none(broker: acquit.Broker) -> None:
     ask(broker.http_url, f"{API}/queues/chosen", "PUT", {})
     assert ask(broker.http_url, f"{API}/queues/chosen/move", "POST", {"to": "x", "selector": "1 +"}).status == 400

@@ -109,7 +109,8 @@ class ManagementRequest:
         if self.body is None:
             return {}
         if not isinstance(self.body, Mapping) or not all(
-            key in known and isinstance(value, known[key]) for key, value in self.body.items()
+            key in known and isinstance(value, known[key]) and not (known[key] is int and isinstance(value, bool))
+            for key, value in self.body.items()
         ):
             raise RequestFailure(400, f"the body must be a map of some of: {', '.join(known)}")
         return {str(key): value for key, value in self.body.items()}

@@ -122,6 +122,7 @@ RULES = BrokerOptions(
         ("orders", {"nonsense": 1}, 400, "the body must be a map of some of"),
         ("orders", {"priority": "high"}, 400, "the body must be a map of some of"),
         ("orders", {"priority": 999}, 400, "priority"),
+        ("orders", {"priority": True}, 400, "the body must be a map of some of"),
         ("orders", {"message": b"\x00\x53"}, 400, "the bytes end"),
         ("orders", {"message": b""}, 400, "0 bytes"),
         ("orders", {"message": Message("x").encode(), "durable": True}, 400, "encoded already"),
