@@ -176,7 +176,7 @@ def _messages(bodies: Iterable[str], files: Iterable[Path], json_lines: bool, li
 
 @dataclass(slots=True)
 class _Progress:
-    """How far it is: how many were begun, how many of these ended how, and the others, by their numbers."""
+    """Progress: how many were begun, how many of these ended how, and the others, by their numbers."""
 
     begun: int = 0
     counts: Counter[str] = field(default_factory=Counter)

@@ -130,7 +130,8 @@ class ConnectOptions:
     """Milliseconds from the first packet to the peer's *open*, at most: TCP, TLS and SASL included."""
 
     answer_timeout_ms: int = 10_000
-    """Milliseconds that the peer has to answer a *begin* or an *attach*."""
+    """Milliseconds that the peer has to answer a *begin* or an *attach*, or to give back the credit of a `receive` with
+    prefetch 0 whose time is over."""
 
     close_timeout_ms: int = 5_000
     """Milliseconds that `close` waits: for outcomes of sends, answers to acknowledgements, and the peer's own close."""

@@ -317,6 +317,17 @@ def test_prefetch_zero(server: ThreadedServer, connection: acquit.Connection) ->
     assert body(receiver.receive(0)) == b"b"
 
 
+def test_prefetch_zero_waits_for_the_credit_of_a_peer_that_answers_no_more_and_not_for_ever(
+    server: ThreadedServer,
+) -> None:
+    """As in an outage that nobody has noticed: within answer_timeout_ms behind its own time-out."""
+    server.server.drains = False
+    options = acquit.ConnectOptions(reconnect=None, answer_timeout_ms=200)
+    with acquit.connect(server.url, options=options) as connection:
+        receiver = connection.session("individual").receiver("q", prefetch=0)
+        assert receiver.receive(SOON) is None
+
+
 def test_at_the_limit(server: ThreadedServer, connection: acquit.Connection) -> None:
     receiver = connection.session("client").receiver("q", prefetch=1)
     server.offer("q", b"a", b"b")

@@ -73,6 +73,10 @@ class Receiver(AsyncClosing, AsyncIterator[ReceivedMessage]):
         because the limit is reached and nothing was acknowledged (modes CLIENT, INDIVIDUAL, TRANSACTED), LinkDetached
         and its kin, SessionEnded or ConnectionLost when nothing will come any more; TransactionRolledBack at once in a
         transaction that cannot be committed any more, until that is ended: call `Session.rollback`.
+
+        With prefetch 0 the credit is asked back at the time-out, so that a message that is on its way is not lost: from
+        a peer that does not answer, as before the loss of a connection is noticed, that may take the connection's
+        answer_timeout_ms longer.
         """
         check_timeout(timeout)
         self._waiters.check_loop()
