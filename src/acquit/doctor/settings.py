@@ -32,9 +32,10 @@ def examine(config: Path | None, options: BrokerOptions, keys: Keys) -> Iterator
     for what, file in (("tls.key_file", options.tls.key_file), ("the users file", keys.users_file)):
         if file and Path(file).stat().st_mode & _ALL:
             yield warning("settings", f"{what}, {file}: everybody on this machine may read it", f"chmod o= {file}")
-    if keys.validity is not None and (complaint := keys.validity.complaint(time())) is not None:
-        found = f"tls.certificate_file, {keys.validity.file}: the certificate {complaint}"
-        yield warning("settings", found, "put a new one in its place, and acquit config reload")
+    for validity in keys.validities:
+        if (complaint := validity.complaint(time())) is not None:
+            found = f"tls.certificate_file, {validity.file}: {validity.subject} {complaint}"
+            yield warning("settings", found, "put a new one in its place, and acquit config reload")
     for risky, found, advice in RISKS:
         if risky(options, keys):
             yield warning("settings", found, advice)

@@ -93,6 +93,17 @@ def test_keys_that_everybody_may_read(tmp_path: Path) -> None:
         assert found == (expected if risky else [])
 
 
+def test_an_authority_that_has_expired(tmp_path: Path) -> None:
+    support, chain = Path(__file__).parents[2] / "support" / "tls", tmp_path / "chain.pem"
+    chain.write_text((support / "certificate.pem").read_text() + (support / "chain.pem").read_text())
+    options = BrokerOptions(tls=Tls(certificate_file=str(chain), key_file=str(support / "key.pem")))
+    (found,) = [
+        one.found for one in settings.examine(None, options, make_keys(options, tmp_path)) if "2022" in one.found
+    ]
+    whose = "the certificate of its authority 'acquit test intermediate'"
+    assert found == f"tls.certificate_file, {chain}: {whose} expired on 2022-01-01 00:00 UTC: peers refuse it"
+
+
 def test_a_certificate_that_has_expired(tmp_path: Path) -> None:
     support = Path(__file__).parents[2] / "support"
     for certificate, shown in ((support / "tls" / "expired.pem", True), (support / "localhost.pem", False)):

@@ -31,7 +31,7 @@ from acquit.broker.access.permissions import Permissions, build_permissions, nam
 from acquit.broker.access.unauthenticated import Slot, Unauthenticated
 from acquit.broker.access.users import Users, prepared
 from acquit.broker.access.users_file import NAME, UsersFile, load_users
-from acquit.broker.access.validity import Validity, read_validity
+from acquit.broker.access.validity import Validity, read_authorities, read_validity
 from acquit.broker.notices import Notices
 from acquit.broker.options import BrokerOptions, Listen, Security, Tls, TlsMode, Where
 from acquit.errors import ConfigurationError
@@ -78,8 +78,9 @@ class Keys:
     client_name: str
     """The part of a certificate that names the user."""
     tls: ssl.SSLContext | None
-    validity: Validity | None
-    """The time for which the certificate of this broker is valid, where there is one that tells."""
+    validities: tuple[Validity, ...]
+    """Times for which certificates are valid: that of this broker, where there is one that tells, and those of the
+    authorities in its file."""
     tls_files: Mapping[str, bytes]
     """A hash of what each TLS file has, by its key in ``[tls]``; without those that came through a pipe."""
     authorities: frozenset[bytes]
@@ -162,10 +163,18 @@ def make_keys(options: BrokerOptions, data: Path, before: Keys | None = None) ->
         build_permissions(security),
         options.tls.client_name,
         tls,
-        read_validity(tls, options.tls.certificate_file) if tls is not None else None,
+        _validities(tls, options.tls.certificate_file, contents.get("certificate_file", b""))
+        if tls is not None
+        else (),
         {key: hashlib.sha256(content).digest() for key, content in contents.items()},
         frozenset(authorities),
     )
+
+
+def _validities(tls: ssl.SSLContext, file: str, content: bytes) -> tuple[Validity, ...]:
+    own = read_validity(tls, file)
+    signers = map(a2b_base64, _CERTIFICATE.findall(content)[1:])
+    return (*([own] if own is not None else []), *read_authorities(signers, file))
 
 
 def _check_names(options: BrokerOptions) -> None:
@@ -372,10 +381,12 @@ class Listeners:
         return before
 
     def _look_at_certificate(self) -> None:
-        """Log that the certificate of this broker is not valid, or not for long: peers tell their own users alone."""
-        validity = self.keys.validity
-        if validity is not None and (complaint := validity.complaint(time.time())) is not None:
-            logger.warning("the certificate of this broker %s", complaint, extra={"file": validity.file})
+        """Log that the certificate of this broker, or one that peers verify it by, is not valid, or not for long: peers
+        tell their own users alone."""
+        for validity in self.keys.validities:
+            if (complaint := validity.complaint(time.time())) is not None:
+                whose = validity.subject if validity.authority else "the certificate of this broker"
+                logger.warning("%s %s", whose, complaint, extra={"file": validity.file})
 
     def shut(self) -> None:
         """Listen no more, at once, and turn away who is not in yet. Twice is once."""

@@ -1,15 +1,17 @@
 """The time for which a certificate is valid, and what to say of one that is not, or not for long.
 
 The standard library reads a certificate only for who has verified it. So a handshake in memory verifies ours by
-itself: the certificate is its own authority, whoever signed it, and its time is not looked at.
+itself: the certificate is its own authority, whoever signed it, and its time is not looked at. Those of the authorities
+behind it in its file, which peers verify as well, are read as if we trusted them.
 """
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Any, Final, cast
 
 DAY_S: Final = 86_400
 SOON_DAYS: Final = 14
@@ -23,11 +25,18 @@ _FLIGHTS_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Time for which the certificate in a file is valid, in seconds since the epoch."""
+    """Time for which a certificate in a file is valid, in seconds since the epoch."""
 
     file: str
     begins_s: int
     ends_s: int
+    authority: str = ""
+    """Name of the authority whose certificate it is; empty for ours."""
+
+    @property
+    def subject(self) -> str:
+        """The certificate, in words."""
+        return f"the certificate of its authority {self.authority!r}" if self.authority else "the certificate"
 
     def complaint(self, now_s: float) -> str | None:
         """Return what is wrong with it at a time, or will be soon: ``expired on 2026-11-20 15:50 UTC``. None: nothing
@@ -58,6 +67,27 @@ def read_validity(server: ssl.SSLContext, file: str) -> Validity | None:
         return None  # it may be one that is for no server at all
 
 
+def read_authorities(certificates: Iterable[bytes], file: str) -> tuple[Validity, ...]:
+    """Return the validities of those certificates (DER, from `file`) that are authorities', without one that signed
+    itself: peers go by their own copy of that."""
+    reader = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        reader.load_verify_locations(cadata=b"".join(certificates))
+    except (ssl.SSLError, ValueError):  # there is none, or it is not sound: load_cert_chain says so
+        return ()
+    found = [cast("dict[str, Any]", one) for one in reader.get_ca_certs()]
+    return tuple(
+        Validity(
+            file,
+            ssl.cert_time_to_seconds(one["notBefore"]),
+            ssl.cert_time_to_seconds(one["notAfter"]),
+            ", ".join(value for part in one["subject"] for _, value in part) or "without a name",
+        )
+        for one in found
+        if one["subject"] != one["issuer"]
+    )
+
+
 def _shaken(client: ssl.SSLContext, server: ssl.SSLContext) -> ssl.SSLObject:
     """Do the handshake of a client and a server, and return the client's side. Raises ssl.SSLError."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -80,4 +110,4 @@ def _date(time_s: int) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-__all__ = ["Validity", "read_validity"]
+__all__ = ["Validity", "read_authorities", "read_validity"]

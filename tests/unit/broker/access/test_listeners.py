@@ -239,7 +239,8 @@ def test_a_certificate_that_has_expired_is_told(tmp_path: Path, caplog: pytest.L
     def keys_of(certificate: Path, key: Path) -> Keys:
         return make_keys(BrokerOptions(tls=Tls(certificate_file=str(certificate), key_file=str(key))), tmp_path)
 
-    expired = TLS_FILES / "expired.pem"
+    expired = tmp_path / "chain.pem"
+    expired.write_text((TLS_FILES / "expired.pem").read_text() + (TLS_FILES / "chain.pem").read_text())
     old, new = keys_of(expired, expired), keys_of(TLS_FILES / "certificate.pem", TLS_FILES / "key.pem")
 
     async def serve() -> None:
@@ -259,9 +260,14 @@ def test_a_certificate_that_has_expired_is_told(tmp_path: Path, caplog: pytest.L
             await listeners.close()
 
     asyncio.run(serve())
-    text = "the certificate of this broker expired on 2021-01-01 00:00 UTC: peers refuse it"
+    texts = (
+        "the certificate of this broker expired on 2021-01-01 00:00 UTC: peers refuse it",
+        "the certificate of its authority 'acquit test intermediate' expired on 2022-01-01 00:00 UTC: peers refuse it",
+    )
     told = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert [(record.getMessage(), record.__dict__["file"]) for record in told] == [(text, str(expired))] * 2
+    assert [(record.getMessage(), record.__dict__["file"]) for record in told] == [
+        (text, str(expired)) for text in texts
+    ] * 2
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
 from typing import Final, Literal
@@ -9,7 +10,7 @@ from typing import Final, Literal
 import pytest
 
 from acquit.broker.access.listeners import make_tls_context
-from acquit.broker.access.validity import DAY_S, Validity, read_validity
+from acquit.broker.access.validity import DAY_S, Validity, read_authorities, read_validity
 from acquit.broker.options import Tls
 
 TLS_FILES: Final = Path(__file__).parents[3] / "support" / "tls"
@@ -39,6 +40,17 @@ def test_so_is_that_of_a_broker_that_asks_for_one(asked: Literal["optional", "re
 
 def test_a_server_without_a_certificate_has_none_to_read() -> None:
     assert read_validity(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), "") is None
+
+
+def test_the_authorities_of_a_chain_are_read_without_their_root() -> None:
+    """Whose time is over as well: peers look for it among their own."""
+    chain = (TLS_FILES / "chain.pem").read_text()
+    found = read_authorities(
+        map(ssl.PEM_cert_to_DER_cert, re.findall(r"-----BEGIN.*?END [A-Z]+-----", chain, re.DOTALL)), "it"
+    )
+    assert found == (Validity("it", 1577836800, 1640995200, "acquit test intermediate"),)
+    assert found[0].subject == "the certificate of its authority 'acquit test intermediate'"
+    assert read_authorities([], "it") == read_authorities([b"x"], "it") == ()
 
 
 def test_what_is_said() -> None:
