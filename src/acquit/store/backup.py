@@ -111,11 +111,11 @@ def back_up(
         for name in others:
             with contextlib.suppress(FileNotFoundError):
                 copy.file(source / name, target / name)
-        _write_mark(copy.target, report.store, report.newest, report.left_behind, clock_us())
-        # The identity last: without it nobody takes the folder for a broker's.
-        copy.target.write_identity(copy.reader.contents().identity)
-        for folder in (copy.target.journal, copy.target.archive, target):
+        for folder in (copy.target.journal, copy.target.archive):
             copy.target.disk.sync_folder(folder)
+        _write_mark(copy.target, report.store, report.newest, report.left_behind, clock_us())
+        # The identity last: without it nobody takes the folder for a broker's. By then all else has its name for good.
+        copy.target.write_identity(copy.reader.contents().identity)
     except OSError as error:
         raise folder_error(error, target) from error
     return report

@@ -506,6 +506,40 @@ def test_a_copy_that_was_not_finished_is_no_data_folder() -> None:
         World(disk=disk, journal=SMALL)
 
 
+class ForgetfulDisk(MemoryDisk):
+    """A disk that knows which names a loss of power could still take, now and as each file got its own by a rename."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsafe: set[Path] = set()
+        self.unsafe_at: dict[str, set[Path]] = {}
+
+    def open(self, path: Path, mode: OpenMode) -> DiskFile:
+        if mode is not OpenMode.READ:
+            self.unsafe.add(path)
+        return super().open(path, mode)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.unsafe.discard(old)
+        self.unsafe_at[new.name] = set(self.unsafe)
+        self.unsafe.add(new)
+        super().rename(old, new)
+
+    def sync_folder(self, folder: Path) -> None:
+        self.unsafe = {path for path in self.unsafe if path.parent != folder}
+        super().sync_folder(folder)
+
+
+def test_a_copy_is_a_data_folder_only_once_all_else_has_its_name_for_good() -> None:
+    # Otherwise one that lost power would be opened without its newest segments, and look like a whole one.
+    world = lively()
+    world.disk.open(DATA / "users.toml", OpenMode.WRITE).write(b"[users]\n", 0)
+    disk = ForgetfulDisk()
+    back_up(DATA, DATA, archive=True, disk=world.disk, target_disk=disk, others=("users.toml",))
+    assert disk.unsafe_at["broker.json"] == set()
+    assert disk.unsafe == set()
+
+
 def test_a_copy_by_other_means_is_marked_by_hand(tmp_path: Path) -> None:
     data = tmp_path / "data"
     opened = open_journal(data, OPTIONS)
