@@ -182,15 +182,15 @@ class ManagementNode:
             if isinstance(link, ReplyLink) and reply_to is not None and link.target == reply_to:
                 return link
         queue = self._queues.by_name.get(reply_to or "")
+        owner = None if queue is None or queue.temporary is None else queue.temporary.owner
+        if reply_to and not (isinstance(owner, Actor) and owner.peer is peer):
+            peer.rights.check("send", reply_to)  # who may not is not told either whether it is there
         if queue is None or queue.subscription is not None:
             raise Refused(
                 "reply-to must be the target address of a link of this connection that receives from "
                 f"{MANAGEMENT_NODE}, or a queue that is there",
                 condition=AmqpCondition.PRECONDITION_FAILED,
             )
-        owner = None if queue.temporary is None else queue.temporary.owner
-        if not isinstance(owner, Actor) or owner.peer is not peer:
-            peer.rights.check("send", queue.address)
         admit(queue, self._life.memory, ANSWER_BYTES, durable=False)
         return queue
 

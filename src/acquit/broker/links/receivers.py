@@ -125,9 +125,12 @@ class Receivers:
         address = source.address
         if not address:
             raise Refused("an address is needed", condition=AmqpCondition.INVALID_FIELD)
-        topic = wants_topic(source.capabilities)
+        topic, copy = wants_topic(source.capabilities), _browses(source)
+        if not (peer.rights.may("consume", address) or (copy and peer.rights.may("browse", address))):
+            # Who may neither is told nothing of what is there: not even that it is a topic, unless they say so.
+            peer.rights.check("browse" if copy and not topic and not is_pattern(address) else "consume", address)
         if EXISTING in source.capabilities and not is_pattern(address):
-            peer.rights.check("browse" if _browses(source) else "consume", address)
+            peer.rights.check("browse" if copy else "consume", address)
             if self._nodes.known(address, topic) is None:
                 raise Refused(f"there is no queue {address!r}", condition=AmqpCondition.NOT_FOUND)
         if SEPARATOR in address:
@@ -139,7 +142,6 @@ class Receivers:
                     condition=AmqpCondition.NOT_IMPLEMENTED,
                 )
             return self._from_topic(peer, link, source, address, filters, stolen)
-        copy = _browses(source)
         peer.rights.check("browse" if copy else "consume", address)
         queue = self._queues.find(peer, address, on_demand=asks_creation(source.capabilities))
         return self._from_queue(peer, link, queue, _queue_source(queue, address, copy=copy), filters, stolen)

@@ -12,9 +12,10 @@ from acquit.broker.nodes.addresses import matches
 from acquit.broker.options import PERMISSIONS, BrokerOptions, Role, Security, User
 from acquit.errors import ConfigurationError
 from acquit.protocol.definitions import Accepted, AmqpCondition, Rejected, Source, Target
-from acquit.protocol.extensions import EXISTING
+from acquit.protocol.extensions import EXISTING, PORTION_FILTER
 from acquit.protocol.link import Link
 from acquit.protocol.message import Message
+from acquit.protocol.types import Described, Symbol, UInt, ULong
 from tests.support.broker_world import Client, World
 from tests.support.transacting import Controller
 
@@ -388,3 +389,22 @@ def test_who_has_no_rights_does_not_learn_what_is_there(address: str, mode: str 
     )
     world.settle()
     assert f"at {address}" in refused(client, link)
+
+
+@pytest.mark.promise("access")
+@pytest.mark.parametrize(("mode", "portion"), [(None, False), ("copy", False), ("copy", True)])
+def test_nor_whether_it_is_a_topic(mode: str | None, portion: bool) -> None:
+    """A browser of a topic is told that it would be a consumer, or that there is nothing to look at: not this one."""
+    world = world_of(send=("queue", "topic"), create=("queue", "topic"))
+    client = world.client()
+    client.sender("queue", "to queue")
+    client.publisher("topic", "to topic")
+    name = Symbol(PORTION_FILTER)
+    filters: dict[str, object] = {name: Described(name, [ULong(8), UInt(2), UInt(0)])} if portion else {}
+    told = set()
+    for address in ("queue", "topic", "nowhere"):
+        source = Source(address, distribution_mode=mode, filter=filters)
+        link = client.begun.attach_receiver(f"from {address}", source=source, target=Target())
+        world.settle()
+        told.add(refused(client, link).replace(address, "it"))
+    assert len(told) == 1

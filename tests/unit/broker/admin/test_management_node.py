@@ -117,6 +117,23 @@ def test_who_has_a_node_for_answers_needs_no_permission_to_send_there() -> None:
     assert foreign not in other.received
 
 
+def test_who_may_not_send_there_does_not_learn_whether_a_reply_to_is_there() -> None:
+    world, client = posted("q", durable(1))
+    client.publisher("t", "to t")
+    requests = client.sender("$management", "requests")
+    rights(world, client)
+    told = {}
+    for reply_to in ("q", "t", "nowhere", "mine"):
+        sent = ask(client, requests, reply_to, "PURGE")
+        world.settle()
+        told[reply_to] = refusal(client, sent)
+    assert told == {
+        **dict.fromkeys(("q", "t", "nowhere"), "amqp:unauthorized-access"),
+        "mine": "amqp:precondition-failed",
+    }
+    assert live_of(world, "q") == 1
+
+
 def test_no_queue_is_made_for_an_answer_and_subscriptions_are_none() -> None:
     world = World()
     client = world.client()
