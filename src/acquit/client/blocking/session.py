@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 class Session(Closing):
     """A session: an acknowledgement mode, and the senders and receivers that share it."""
 
-    __slots__ = ("__weakref__", "_aio", "_core", "_loop")
+    __slots__ = ("__weakref__", "_aio", "_core", "_ended", "_loop")
 
     def __init__(self, session: aio.Session, loop: LoopThread) -> None:
         self._aio = session
         self._loop = loop
         self._core = session._core
+        self._ended = session._ended
 
     @property
     def mode(self) -> AckMode:
@@ -219,7 +220,7 @@ class Session(Closing):
         After a `rollback`, also that of a block, it is not told; and a commit that is cancelled while it waits for an
         earlier one is rolled back.
         """
-        self._loop.run(self._aio._ended(timeout, commit=True)).tell()
+        self._loop.run(self._ended(timeout, commit=True)).tell()
 
     def rollback(self, timeout: float | None = None) -> None:
         """Undo all that was sent and received in the session since the last end of a transaction (TRANSACTED): what
