@@ -118,6 +118,28 @@ def test_the_next_host_takes_over_and_the_first_one_again(
     assert [message.body for message in drain(broker, address)] == ["a", "t1", "t2"]
 
 
+@pytest.mark.parametrize("how", ["silent", "cut off"])
+def test_a_host_that_opens_and_then_fails_does_not_keep_the_others_from_their_turn(
+    api: Blocking | Asyncio, broker: acquit.Broker, address: str, how: str
+) -> None:
+    """One that hangs, or a balancer before brokers that are down: it takes each connection, and each is lost."""
+    story = Story()
+    options = fast(idle_timeout_ms=300, connect_timeout_ms=5_000, reconnect={"delay_ms": 200, "delay_max_ms": 200})
+    with Proxy(broker.url) as bad, Proxy(broker.url) as good:
+
+        def spoil(event: acquit.ConnectionEvent) -> None:
+            if event.kind is INTERRUPTED:
+                bad.resume()
+            elif event.where == where(bad):
+                bad.stall() if how == "silent" else bad.cut()
+            story(event)
+
+        with api.connect([bad.url, good.url], options=options, on_event=spoil) as connection:
+            until(lambda: (RESTORED, where(good)) in [(one.kind, one.where) for one in story.events], "the other host")
+            connection.session().sender(address).send("a", timeout=LONG)
+    assert {message.body for message in drain(broker, address)} == {"a"}
+
+
 def test_it_is_the_same_container_that_comes_back(api: Blocking | Asyncio, broker: acquit.Broker, address: str) -> None:
     with Proxy(broker.url) as proxy, api.connect(proxy.url, options=fast()) as connection:
         session = connection.session()

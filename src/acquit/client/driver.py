@@ -35,12 +35,19 @@ from acquit.client.listening import check_callable
 from acquit.client.options import ConnectOptions, check_text, check_timeout
 from acquit.client.receipts import Milestone
 from acquit.client.received import Kinds
-from acquit.client.reconnecting import Backoff, ConnectionEvent, ConnectionEventKind, Reconnect, is_final, most_telling
+from acquit.client.reconnecting import (
+    Backoff,
+    ConnectionEvent,
+    ConnectionEventKind,
+    Reconnect,
+    better_elsewhere,
+    is_final,
+    most_telling,
+)
 from acquit.client.url import ConnectTarget, Places, Urls, parse_urls
 from acquit.client.waiting import check_loop, running_loop, wait
 from acquit.errors import AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout
 from acquit.protocol.connection import Connection
-from acquit.protocol.definitions import ConnectionCondition
 from acquit.protocol.events import ConnectionEnded, ConnectionOpened, Event, SaslChallenged
 from acquit.protocol.extensions import DURABLE_SETTLEMENT
 from acquit.protocol.options import ConnectionOptions
@@ -413,10 +420,10 @@ class Driver:
         core = self.core
         if core.interrupted:
             now = self._lost_at = self.loop.time()
-            self._backoff.lost(now)
-            if failure.condition == ConnectionCondition.REDIRECT and self.wire is not None:
+            again = self._backoff.lost(now)
+            if self.wire is not None and (again or better_elsewhere(failure.condition, remote=failure.remote)):
                 gone = self.wire.target
-                self._targets.sort(key=lambda target: target == gone)  # the others first: it might redirect us again
+                self._targets.sort(key=lambda target: target == gone)  # the others first: it may do the same again
             logger.warning("%s: it will be restored if that can be done", failure.message)
             self._tell(ConnectionEventKind.INTERRUPTED, failure.message)
             self._restoring = self.loop.create_task(self._restore())

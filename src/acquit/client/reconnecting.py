@@ -114,7 +114,7 @@ tried thousands of times a second."""
 class Backoff:
     """The delays of one connection's outages, in seconds. `draw` gives random numbers from 0 to 1."""
 
-    __slots__ = ("_delay_s", "_draw", "_opened_at", "_options", "_outage_began", "_rounds_max", "rounds")
+    __slots__ = ("_delay_s", "_draw", "_opened_at", "_options", "_outage_began", "_restored", "_rounds_max", "rounds")
 
     def __init__(self, options: Reconnect, rounds_max: int, now: float, draw: Callable[[], float]) -> None:
         """`rounds_max`: of the first outage, in which there has been no connection yet."""
@@ -123,16 +123,20 @@ class Backoff:
         self._rounds_max = rounds_max
         self._delay_s = options.delay_ms / 1000
         self._outage_began = self._opened_at = now
+        self._restored = False
         self.rounds = 0
         """Made in this outage."""
 
-    def lost(self, now: float) -> None:
-        """The connection is lost (again)."""
-        if now - self._opened_at >= HELD * self._delay_s:
+    def lost(self, now: float) -> bool:
+        """The connection is lost. Return True if that is once more, after it was restored and has not held."""
+        held = now - self._opened_at >= HELD * self._delay_s
+        again, self._restored = self._restored and not held, True
+        if held:
             self._delay_s = self._options.delay_ms / 1000
         self._outage_began = now
         self._rounds_max = self._options.rounds_max
         self.rounds = 0
+        return again
 
     def opened(self, now: float) -> None:
         """The connection is there again."""
@@ -170,6 +174,14 @@ def worth_another_try(event: ConnectionEnded, *, elsewhere: bool = False) -> boo
     if elsewhere and event.remote and event.error is not None and event.error.condition == ConnectionCondition.REDIRECT:
         return True
     return event.lost or (event.remote and (event.error is None or event.error.condition in RETRIED))
+
+
+def better_elsewhere(condition: str | None, *, remote: bool) -> bool:
+    """Return True if a host whose connection ended like this may well open the next one to no better end: it sends us
+    elsewhere, or it fell silent and we ended it."""
+    if remote:
+        return condition == ConnectionCondition.REDIRECT
+    return condition == AmqpCondition.RESOURCE_LIMIT_EXCEEDED
 
 
 def is_final(error: Exception) -> bool:
@@ -220,6 +232,7 @@ __all__ = [
     "ConnectionEvent",
     "ConnectionEventKind",
     "Reconnect",
+    "better_elsewhere",
     "is_final",
     "most_telling",
     "worth_another_try",

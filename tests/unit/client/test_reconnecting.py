@@ -8,7 +8,15 @@ from itertools import pairwise
 import pytest
 
 from acquit import ConnectOptions, Reconnect
-from acquit.client.reconnecting import HELD, RETRIED, Backoff, is_final, most_telling, worth_another_try
+from acquit.client.reconnecting import (
+    HELD,
+    RETRIED,
+    Backoff,
+    better_elsewhere,
+    is_final,
+    most_telling,
+    worth_another_try,
+)
 from acquit.errors import (
     AuthenticationFailed,
     ConfigurationError,
@@ -56,14 +64,21 @@ def test_jitter_shortens_a_delay_by_a_part_of_it() -> None:
 
 def test_a_connection_that_held_starts_anew_and_one_that_flaps_goes_on() -> None:
     delays = backoff(delay_ms=100, multiplier=2)
-    delays.lost(1.0)
+    assert not delays.lost(0.1), "for the first time"
     assert delays.next_delay(1.0) == 0.1
     delays.opened(2.0)
-    delays.lost(2.1)
+    assert delays.lost(2.1)
     assert delays.next_delay(2.1) == 0.2
     delays.opened(3.0)
-    delays.lost(3.0 + HELD * 0.4)
+    assert not delays.lost(3.0 + HELD * 0.4)
     assert delays.next_delay(8.0) == 0.1
+
+
+def test_a_host_that_sends_us_away_or_falls_silent_is_not_the_first_to_be_tried() -> None:
+    silence, redirect = AmqpCondition.RESOURCE_LIMIT_EXCEEDED, ConnectionCondition.REDIRECT
+    assert better_elsewhere(redirect, remote=True) and better_elsewhere(silence, remote=False)
+    assert not better_elsewhere(silence, remote=True), "its own limit, which may clear up"
+    assert not better_elsewhere(None, remote=True) and not better_elsewhere(None, remote=False)
 
 
 def test_the_last_round_is_when_the_time_is_over() -> None:
