@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -27,7 +27,7 @@ from acquit.protocol.definitions import (
 )
 from acquit.protocol.delivery import Delivery
 from acquit.protocol.endpoint import LinkState
-from acquit.protocol.extensions import RESUME
+from acquit.protocol.extensions import EXISTING, RESUME
 from acquit.protocol.link import Link
 from acquit.protocol.message import Message
 from acquit.protocol.types import ULong
@@ -90,6 +90,81 @@ def begun(world: World, *, messages: int = 0) -> tuple[Client, Link]:
         poster.post_all(poster.publisher(TOPIC), *[durable(number) for number in range(messages)])
         world.settle()
     return client, link
+
+
+# -- nodes that an attach makes ---------------------------------------------------------------------------------------
+
+
+def made(world: World) -> bool:
+    return "made" in world.core.queues.by_name
+
+
+def made_as_topic(world: World) -> bool:
+    return "made" in world.core.topics.by_address
+
+
+def attach_sender(client: Client, name: str = "sender", *words: str) -> Link:
+    """Attach to what is not there; the disk does nothing."""
+    link = client.begun.attach_sender(name, source=Source("here"), target=Target("made", capabilities=words))
+    client.world.carry()
+    return link
+
+
+def attach_receiver(client: Client, name: str, address: str = "made", **said: Any) -> Link:
+    link = client.begun.attach_receiver(name, source=Source(address, **said), target=Target("there"))
+    link.grant(1)
+    client.world.carry()
+    return link
+
+
+def send_to_a_new_queue(world: World) -> Asked:
+    return Asked(attached(attach_sender(world.client())), made)
+
+
+def receive_from_a_new_queue(world: World) -> Asked:
+    return Asked(attached(attach_receiver(world.client(), "receiver")), made)
+
+
+def receive_from_a_new_queue_by_both_names(world: World) -> Asked:
+    return Asked(attached(attach_receiver(world.client(), "receiver", "made::made")), made)
+
+
+def browse_a_new_queue(world: World) -> Asked:
+    return Asked(attached(attach_receiver(world.client(), "browser", distribution_mode="copy")), made)
+
+
+def receive_from_what_another_link_made(world: World) -> Asked:
+    attach_sender(world.client("first"), "first")
+    return Asked(attached(attach_receiver(world.client(), "second")), made)
+
+
+def look_for_what_another_link_made(world: World) -> Asked:
+    attach_sender(world.client("first"), "first")
+    return Asked(attached(attach_receiver(world.client(), "second", capabilities=(EXISTING,))), made)
+
+
+def send_to_a_new_topic(world: World) -> Asked:
+    return Asked(attached(attach_sender(world.client(), "sender", "topic")), made_as_topic)
+
+
+def subscribe_to_a_new_topic(world: World) -> Asked:
+    return Asked(attached(attach_receiver(world.client(), "receiver", capabilities=("topic",))), made_as_topic)
+
+
+def share_a_new_topic(world: World) -> Asked:
+    """The first of two who share a subscription that is not durable leaves before it is answered."""
+    words = "topic", "shared"
+    first = world.client()
+    gone = attach_receiver(first, "receiver", capabilities=words)
+    link = attach_receiver(first, "receiver|2", capabilities=words)
+    first.detach(gone)
+    return Asked(attached(link), made_as_topic)
+
+
+def create_what_a_link_made(world: World) -> Asked:
+    """Who wants it to be there, and hears that it is, goes on."""
+    attach_sender(world.client())
+    return Asked(finished(world.core.administration.create("made", None, topic=False)), made)
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------------
@@ -394,6 +469,16 @@ def give_a_rule(world: World) -> Asked:
 
 
 CHANGES: Final = (
+    send_to_a_new_queue,
+    receive_from_a_new_queue,
+    receive_from_a_new_queue_by_both_names,
+    browse_a_new_queue,
+    receive_from_what_another_link_made,
+    look_for_what_another_link_made,
+    send_to_a_new_topic,
+    subscribe_to_a_new_topic,
+    share_a_new_topic,
+    create_what_a_link_made,
     subscribe,
     close_a_subscriber,
     close_a_subscriber_that_holds_much,

@@ -109,7 +109,7 @@ class Client:
         link = self.begun.attach_sender(
             name, source=Source("here"), target=options.pop("target", Target(address)), **options
         )
-        self.world.carry()
+        self.world.make()
         assert isinstance(link, SendingLink)
         return link
 
@@ -148,7 +148,7 @@ class Client:
         assert isinstance(link, ReceivingLink)
         if credit:
             link.grant(credit)
-        self.world.carry()
+        self.world.make()
         return link
 
     def subscriber(
@@ -188,7 +188,7 @@ class Client:
         assert isinstance(link, ReceivingLink)
         if credit:
             link.grant(credit)
-        self.world.carry()
+        self.world.make()
         if durable:
             self.world.settle()  # it is answered when it is on the disk
         return link
@@ -352,6 +352,13 @@ class World:
             if not busy:
                 return
         raise AssertionError("the two sides never fall silent")
+
+    def make(self) -> None:
+        """Carry, and have the disk take what a link that was carried had made, for which its answer waits."""
+        self.carry()
+        if not self.gathering and self.core.queues.unsynced:
+            self.sync()
+            self.carry()
 
     @contextmanager
     def in_one_read(self) -> Iterator[None]:

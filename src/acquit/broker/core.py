@@ -199,7 +199,7 @@ class Core:
                 *(nodes, queues, self._subscriptions, temporary, management, life, termini, resuming, denials),
             ),
             Senders(
-                *(nodes, temporary, self._crediting, management, coordinator, self._marks, termini, scribe),
+                *(nodes, queues, temporary, self._crediting, management, coordinator, self._marks, termini, scribe),
                 life.touch,
             ),
             options.connection.links_max,

@@ -182,15 +182,21 @@ class Administration:
 
     def create(self, name: str, user: str | None, *, topic: bool) -> Later[str]:
         """Make a queue, or a topic, that stays until somebody deletes it; its name, once that is durable. Raises
-        Refused, and RequestFailure where there is one, whoever may see it."""
-        if name in (self._topics.by_address if topic else self._queues.by_name):
-            raise RequestFailure(409, f"there is a {'topic' if topic else 'queue'} {name!r} already")
+        Refused, and RequestFailure where there is one, whoever may see it; that is the result where no sync has made
+        sure of the one that is there."""
+        made = Later[str]()
+        known = self._topics.by_address.get(name) if topic else self._queues.by_name.get(name)
+        if known is not None:
+            failure = RequestFailure(409, f"there is a {'topic' if topic else 'queue'} {name!r} already")
+            if known.number not in self._queues.unsynced:
+                raise failure
+            self._scribe.once_durable(made.finish, failure)
+            return made
         self._check_makeable(name, user, topic=topic)
         if topic:
             self._topics.make(name, self._actor(user, name), auto_created=False)
         else:
             self._queues.make(name, name, self._actor(user, name), auto_created=False)
-        made = Later[str]()
         self._scribe.once_durable(made.finish, name)
         return made
 

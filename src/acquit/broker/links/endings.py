@@ -169,11 +169,11 @@ class Endings:
             case Consumer():
                 self._parting.consumer(context, deliveries, ending, lives_on=lives_on, destroyed=destroyed)
                 return
-            case WaitingLink(queue=node):
+            case WaitingLink(node=node):
                 self._subscriptions.given_up(context, destroyed=destroyed)
+                if context.mark is not None:
+                    self._marks.release(context.mark)
                 self._parting.resumable(context, lives_on=lives_on)
-                if not context.subscriber:
-                    return
             case Browser():
                 node = queue = whole(context.queue)
                 queue.browsers.remove(context)

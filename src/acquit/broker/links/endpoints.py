@@ -27,26 +27,30 @@ if TYPE_CHECKING:
 class WaitingLink(Actor):
     """A link that is answered later; what it asked for is being recorded."""
 
-    __slots__ = ("link", "queue", "resumable", "subscriber")
+    __slots__ = ("link", "mark", "node", "queue", "resumable", "subscriber")
 
     def __init__(
         self,
         peer: Peer,
         link: Link,
-        address: str,
+        node: Queue | Topic,
         resumable: SourceTerminus | TargetTerminus | None = None,
         queue: Queue | None = None,
         *,
         subscriber: bool = False,
     ) -> None:
-        super().__init__(peer, link.name, address)
+        super().__init__(peer, link.name, node.address)
         self.link = link
+        self.node = node
+        """Queue or topic that it is of."""
         self.resumable = resumable
         """The terminus that it is to stand on, where that outlives it."""
         self.queue = queue
         """Queue that it is to receive from; None for a link of a peer that sends."""
         self.subscriber = subscriber
         """True if it stands for the subscription that its peer asked a topic for, as `Consumer.subscriber`."""
+        self.mark: Claim | None = None
+        """Claim on a sender mark, which it lets go of if it ends."""
 
 
 class Producer(Actor):

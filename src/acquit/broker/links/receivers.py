@@ -18,6 +18,7 @@ from acquit.broker.dispatching.consumers import Consumer
 from acquit.broker.dispatching.succession import SHARED, arrive, priority_of
 from acquit.broker.links.endpoints import WaitingLink, verdict_of
 from acquit.broker.links.filters import NOTHING, AppliedFilters, read_filters
+from acquit.broker.links.parting import outlives
 from acquit.broker.links.peers import Actor, Peer
 from acquit.broker.links.terminus import map_room
 from acquit.broker.nodes import subscriptions, temporary
@@ -199,8 +200,8 @@ class Receivers:
         subscriber: bool = False,
     ) -> WaitingLink:
         """Accept a link when what was recorded for it is on the disk: a subscription that is said to be durable is, and
-        so is a terminus that outlives its link, with all that becomes of what it holds."""
-        waiting = WaitingLink(peer, link, queue.address, terminus, queue, subscriber=subscriber)
+        so is a terminus that outlives its link, with all that becomes of what it holds, and a queue that was made."""
+        waiting = WaitingLink(peer, link, queue, terminus, queue, subscriber=subscriber)
 
         def synced() -> None:
             if link.context is not waiting:
@@ -217,6 +218,7 @@ class Receivers:
                 self._termini.refused(waiting)
             else:
                 link.context = context
+                link.ends_later = outlives(link)
                 peer.replace_link(waiting, context)
                 if isinstance(context, Consumer):
                     context.stand_in_line()  # its first flow may have come meanwhile
@@ -226,8 +228,11 @@ class Receivers:
 
         if terminus is not None:
             terminus.attached = waiting
-        self._subscriptions.awaited(waiting)
-        self._scribe.when_synced(synced)
+        if terminus is None and queue.subscription is None:
+            self._queues.await_sync(queue.number, waiting, synced)
+        else:
+            self._subscriptions.awaited(waiting)
+            self._scribe.when_synced(synced)
         return waiting
 
     def _from_qualified(
@@ -283,10 +288,12 @@ class Receivers:
         reads = queue.policy.non_destructive and said.distribution_mode != StdDistMode.COPY
         if said.distribution_mode != StdDistMode.COPY and not reads:
             terminus = self._open_terminus(peer, link, queue)
-            if terminus is None:
-                return self._consumer(peer, link, queue, said, filters, stolen)
-            accept = partial(self._consumer, peer, link, queue, said, filters, None, terminus)
-            return self._later(peer, link, queue, accept, terminus)
+            if terminus is not None or queue.number in self._queues.unsynced:
+                accept = partial(self._consumer, peer, link, queue, said, filters, None, terminus)
+                return self._later(peer, link, queue, accept, terminus)
+            return self._consumer(peer, link, queue, said, filters, stolen)
+        if queue.number in self._queues.unsynced:
+            return self._later(peer, link, queue, partial(self._from_queue, peer, link, queue, said, filters, None))
         asked = link.remote_attach
         assert asked is not None
         browsers_max = queue.policy.browsers_max

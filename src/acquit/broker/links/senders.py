@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from acquit.broker.intake.marks import Claim
     from acquit.broker.links.crediting import Crediting
     from acquit.broker.links.termini import Termini
+    from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.temporary import TemporaryNodes
     from acquit.broker.nodes.topics import Topic
     from acquit.broker.scribe import Scribe
@@ -52,6 +53,7 @@ class Senders:
     def __init__(
         self,
         nodes: Nodes,
+        queues: Queues,
         temporary: TemporaryNodes,
         crediting: Crediting,
         management: ManagementNode,
@@ -63,6 +65,7 @@ class Senders:
     ) -> None:
         """`touch` is told of connections that have something to send outside of their own turn."""
         self._nodes = nodes
+        self._queues = queues
         self._temporary = temporary
         self._crediting = crediting
         self._management = management
@@ -107,11 +110,36 @@ class Senders:
                 raise
             if granted_ms:
                 return self._later(peer, link, node, target.address, granted_ms)
-            self._answer(link, _target(target.address, _capabilities(node)), claim)
-            producer = _producer(peer, link, node)
-            producer.mark = claim
+            if node.number in self._queues.unsynced:
+                return self._once_made(peer, link, node, target.address, claim)
+            producer = self._to_node(peer, link, node, target.address, claim)
         self._crediting.top_up(producer)
         return producer
+
+    def _to_node(
+        self, peer: Peer, link: ReceivingLink, node: Queue | Topic, address: str, claim: Claim | None
+    ) -> Producer:
+        self._answer(link, _target(address, _capabilities(node)), claim)
+        producer = _producer(peer, link, node)
+        producer.mark = claim
+        return producer
+
+    def _once_made(
+        self, peer: Peer, link: ReceivingLink, node: Queue | Topic, address: str, claim: Claim | None
+    ) -> WaitingLink:
+        """Accept a link when its node, which was made just now, is on the disk."""
+        waiting = WaitingLink(peer, link, node)
+        waiting.mark = claim
+
+        def synced() -> None:
+            link.context = producer = self._to_node(peer, link, node, address, claim)
+            link.ends_later = False
+            peer.replace_link(waiting, producer)
+            self._crediting.top_up(producer)
+            self._touch(peer.engine)
+
+        self._queues.await_sync(node.number, waiting, synced)
+        return waiting
 
     def _later(
         self, peer: Peer, link: ReceivingLink, node: Queue | Topic, address: str, granted_ms: int
@@ -120,7 +148,7 @@ class Senders:
         asked = link.remote_attach
         assert asked is not None
         terminus = self._termini.open_target(peer, link.name, address, granted_ms, anew=asked.unsettled is None)
-        waiting = terminus.attached = WaitingLink(peer, link, address, terminus)
+        waiting = terminus.attached = WaitingLink(peer, link, node, terminus)
 
         def synced() -> None:
             if link.context is not waiting:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from acquit.broker.nodes.addresses import Policies, address_fault, topic_fault
 from acquit.broker.nodes.node import Queue, pause_key
@@ -21,17 +21,24 @@ from acquit.ledger.records import Namespace, QueueFlag
 from acquit.protocol.definitions import AmqpCondition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from acquit.broker.life import Life
     from acquit.broker.links.peers import Peer
     from acquit.broker.nodes.lifetime import Temporary
     from acquit.broker.nodes.subscription import Subscription
+    from acquit.protocol.link import Link
 
 
 GENERATED: Final = re.compile(r"temporary\.(?:queue|topic)\.[0-9a-f]{32}")
 """Addresses that `temporary` makes up. A link does not make one again: an answer to somebody who has left is refused,
 and fills no queue that nobody will ever ask for."""
+
+
+class WaitingForNode(Protocol):
+    """A link that is answered when its node is on the disk, as that sees it: `links.endpoints.WaitingLink`."""
+
+    link: Link
 
 
 class Queues:
@@ -50,6 +57,9 @@ class Queues:
         self.by_name: dict[str, Queue] = {}
         self.topics = topics
         """Topics by address. Kept by `topics.Topics`."""
+        self.unsynced: dict[int, dict[WaitingForNode, Callable[[], None]]] = {}
+        """Numbers of durable queues and topics that were made just now, and who waits for each. Who attaches to one can
+        rely on it, so it is answered later."""
 
     # -- found, or made -----------------------------------------------------------------------------------------------
 
@@ -145,17 +155,35 @@ class Queues:
             return False
         if queue.temporary is not None:
             return queue.temporary.over(queue)
-        return queue.auto_created and queue.policy.auto_delete and not queue.in_use
+        return queue.auto_created and queue.policy.auto_delete and not (queue.in_use or self.waiting(queue.number))
 
     def forget(self, queue: Queue) -> None:
         """Take a queue out of those that are found by name."""
         if self.by_name.get(queue.name) is queue:
             del self.by_name[queue.name]
 
+    # -- on the disk --------------------------------------------------------------------------------------------------
+
+    def await_sync(self, number: int, waiting: WaitingForNode, call: Callable[[], None]) -> None:
+        """Call it for a link that waits as soon as a queue or topic, which is unsynced, is on the disk."""
+        self.unsynced[number][waiting] = call
+
+    def waiting(self, number: int) -> list[WaitingForNode]:
+        """Return the links that wait until the queue or topic of this number is on the disk."""
+        return list(self.unsynced.get(number, ()))
+
+    def give_up(self, number: int, waiting: WaitingForNode) -> None:
+        """A link has ended before it was answered."""
+        self.unsynced.get(number, {}).pop(waiting, None)
+
+    def _synced(self, number: int) -> None:
+        for call in self.unsynced.pop(number, {}).values():
+            call()
+
     # -- in the journal -----------------------------------------------------------------------------------------------
 
     def record(self, entry: records.Queue) -> None:
-        """Record a new topic. Raises Refused where the disk has no room."""
+        """Record a new topic, or whose a subscription is. Raises Refused where the disk has no room."""
         try:
             self._record(entry)
         except StoreFull as exc:
@@ -191,6 +219,9 @@ class Queues:
     def _record(self, entry: records.Queue) -> None:
         table = self._scribe.recorder.table
         self._scribe.recorder.append(entry)
+        if entry.flags & QueueFlag.DURABLE:
+            self.unsynced.setdefault(entry.number, {})
+            self._scribe.when_synced(self._synced, entry.number)
         if entry.actor in table.actors:
             self._makers[entry.number] = maker = table.actors[entry.actor].user
             self._made[maker] += 1

@@ -100,6 +100,7 @@ class Removal:
         links: list[Link] = [consumer.link for consumer in queue.consumers]
         links += [browser.link for browser in queue.browsers]
         links += [producer.link for producer in queue.producers]
+        links += [waiting.link for waiting in self._queues.waiting(queue.number)]
         for link in links:
             self._end_link(link, DELETED)
         if queue.suspended:
@@ -111,8 +112,10 @@ class Removal:
         """Delete a topic, and its subscriptions."""
         for queue in list(topic.queues):
             self.remove(queue, actor)
-        for producer in list(topic.producers):
-            self._end_link(producer.link, DELETED)
+        links: list[Link] = [producer.link for producer in topic.producers]
+        links += [waiting.link for waiting in self._queues.waiting(topic.number)]
+        for link in links:
+            self._end_link(link, DELETED)
         self._topics.delete(topic, actor)
 
     def when_gone(self, queue: Queue, call: Callable[[Queue], None]) -> None:

@@ -88,8 +88,8 @@ class Subscriptions:
         """Durable ones that have ended, and the disk has not heard of it: who asks for the end once more is answered as
         the first is, and not told that there is none."""
         self.unsynced: dict[Queue, set[WaitingLink]] = {}
-        """Durable ones that were begun just now, and who waits for them. Who is told that it has one can rely on it, so
-        it is told later."""
+        """Durable ones that were begun just now, and others of topics that were made just now, and who waits for them.
+        Who is told that it has one can rely on it, so it is told later."""
 
     # -- begun, or found ----------------------------------------------------------------------------------------------
 
@@ -213,11 +213,12 @@ class Subscriptions:
         auto_created: bool = False,
         on_demand: bool = False,
     ) -> Queue:
+        topic = None
         if is_pattern(address):
             check_address(address, topic=True)
             self._queues.check_creation(peer, address, on_demand=on_demand)
         else:
-            self._topics.find(peer, address, on_demand=on_demand)
+            topic = self._topics.find(peer, address, on_demand=on_demand)
             self._queues.check_number(peer.user)
         durable = subscription.durable
         if subscription.queue_name(address, suffix) in self._queues.by_name:
@@ -232,9 +233,10 @@ class Subscriptions:
         )
         if durable:
             self._durable[subscription.identity] = queue
-            self._tell_later(queue)
         elif subscription.shared:
             self._shared[subscription.identity] = queue
+        if durable or (topic is not None and topic.number in self._queues.unsynced):
+            self._tell_later(queue)
         self._topics.add(queue)
         return queue
 
@@ -262,6 +264,7 @@ class Subscriptions:
 
     def given_up(self, waiting: WaitingLink, *, destroyed: bool) -> None:
         """A link has ended before it was answered: what follows is what would have followed if it had been."""
+        self._queues.give_up(waiting.node.number, waiting)
         if waiting.queue in self.unsynced:
             self.unsynced[waiting.queue].discard(waiting)
         if waiting.subscriber:

@@ -192,7 +192,8 @@ class Topics:
 
     def let_go(self, topic: Topic) -> None:
         """Delete a topic, whose last link may have ended, if the policy says so and nobody uses it."""
-        if topic.temporary is None and topic.auto_created and topic.policy.auto_delete and not topic.in_use:
+        wanted = topic.in_use or self._queues.waiting(topic.number)
+        if topic.temporary is None and topic.auto_created and topic.policy.auto_delete and not wanted:
             self.delete(topic, 0)
 
     def delete(self, topic: Topic, actor: int) -> None:

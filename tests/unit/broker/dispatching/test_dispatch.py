@@ -36,7 +36,7 @@ def test_only_applied_filters_come_back() -> None:
     link = client.begun.attach_receiver(
         "receiver", source=Source("orders", filter=known | unknown), target=Target("there")
     )
-    world.carry()
+    world.make()
     assert link.source.filter == known
 
 

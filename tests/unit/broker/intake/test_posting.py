@@ -80,7 +80,7 @@ def client(world: World) -> Client:
 def attach(client: Client, address: str | None = None, outcomes: tuple[str, ...] = ()) -> SendingLink:
     link = client.begun.attach_sender("posting", source=Source("here", outcomes=outcomes), target=Target(address))
     assert isinstance(link, SendingLink)
-    client.world.carry()
+    client.world.make()
     return link
 
 
