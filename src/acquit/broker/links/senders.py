@@ -14,6 +14,7 @@ from acquit.broker.links.terminus import map_room
 from acquit.broker.nodes import temporary
 from acquit.broker.nodes.finding import Nodes, asks_creation, wants_topic
 from acquit.broker.nodes.node import Queue
+from acquit.broker.nodes.removal import DELETED
 from acquit.broker.refusal import Refused
 from acquit.protocol.definitions import (
     AmqpCondition,
@@ -153,6 +154,11 @@ class Senders:
         def synced() -> None:
             if link.context is not waiting:
                 return  # it is gone, or its name was taken over
+            if not self._nodes.exists(node):
+                link.refuse(DELETED)
+                self._termini.refused(waiting)
+                self._touch(peer.engine)
+                return
             theirs = asked.unsettled or {}
             if not asked.incomplete_unsettled:
                 self._termini.forget(terminus, [tag for tag in terminus.answered if tag not in theirs])

@@ -12,6 +12,7 @@ from acquit.protocol.composite import encode_composite
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import (
     Accepted,
+    AmqpCondition,
     Detach,
     Modified,
     RcvSettleMode,
@@ -571,6 +572,23 @@ def test_a_queue_that_is_deleted_takes_its_termini_along() -> None:
     world.settle()
     assert "q" not in world.core.queues.by_name
     assert not world.core.removal.queues
+    world.check_journal()
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("resume", [resume_from, resume_to])
+def test_a_queue_that_is_deleted_meanwhile_is_attached_to_by_nobody(
+    resume: Callable[..., ReceivingLink | SendingLink], new: bool
+) -> None:
+    """What would be posted there was accepted, and was nowhere."""
+    world = World() if new else posted("one")
+    client = world.client()
+    link = resume(client, None, settle=False)
+    world.core.administration.delete("q", None)
+    world.settle()
+    error = client.detached[link].error
+    assert error is not None and error.condition == AmqpCondition.RESOURCE_DELETED
+    assert "q" not in world.core.queues.by_name
     world.check_journal()
 
 
