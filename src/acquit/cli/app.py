@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -81,14 +82,13 @@ def run(arguments: Sequence[str]) -> int:
         click.echo(nl=False)  # flushed
         return int(result) if isinstance(result, int) else Exit.OK
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):  # standard error is full: the code says it
+            error.show()
         return error.exit_code
     except click.Abort as abort:
         if not isinstance(abort.__context__, EOFError):
             return Exit.INTERRUPTED
-        click.echo(
-            "\nacquit: nobody answers the question on standard input; --yes, where there is it, asks none", err=True
-        )
+        _tell("\nacquit: nobody answers the question on standard input; --yes, where there is it, asks none")
         return Exit.USAGE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -105,5 +105,10 @@ def run(arguments: Sequence[str]) -> int:
             raise
         if settings["debug"]:
             traceback.print_exc()
-        click.echo(f"acquit: {one_line(told)}", err=True)
+        _tell(f"acquit: {one_line(told)}")
         return code
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):
+        click.echo(line, err=True)

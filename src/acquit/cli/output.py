@@ -11,7 +11,7 @@ import codecs
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -79,8 +79,9 @@ def span_text(span_ms: int) -> str:
 
 
 def remark(text: str) -> None:
-    """A line on standard error."""
-    click.echo(text, err=True)
+    """A line on standard error. Where that is full, nobody sees it, and the work goes on."""
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, footer: Sequence[object] | None = None) -> None:

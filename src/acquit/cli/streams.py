@@ -83,12 +83,12 @@ def of_output(error: Exception) -> bool:
 
 def discard_output() -> None:
     """Throw away what cannot be written any more, as the process is about to end."""
-    if sys.stdout is not None:
-        try:
-            sys.stdout.flush()
-        except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
+    for output in (sys.stdout, sys.stderr):
+        if output is not None:
+            try:
+                output.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def check_output(command: str | None) -> None:

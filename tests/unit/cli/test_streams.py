@@ -125,3 +125,21 @@ def test_a_file_that_is_full_is_not_taken_for_the_output(tmp_path: Path, unbuffe
     ran = in_shell("", "serve", "--data", "/dev/full/data", PYTHONUNBUFFERED=unbuffered)
     assert ran.code != Exit.OK
     assert "standard output" not in ran.err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("receive {0} --timeout 0.1 --count 1", Exit.FAILED),
+        ("queues --url amqp://127.0.0.1:1", Exit.UNREACHABLE),
+        ("queues --nonsense", Exit.USAGE),
+        ("queues", Exit.OK),
+    ],
+)
+def test_a_full_standard_error_does_not_change_the_code(
+    at_broker: Shell, address: str, command: str, code: Exit, unbuffered: str
+) -> None:
+    at_broker("send", address, "one")
+    at_broker("receive", address)
+    assert in_shell("2> /dev/full", *command.format(address).split(), PYTHONUNBUFFERED=unbuffered).code == code
