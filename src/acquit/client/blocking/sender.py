@@ -179,6 +179,7 @@ class Sender(Closing):
         if nobody has asked its receipt. When the time-out passes first, NotSent
         where all that have not ended are still here, and DeliveryInDoubt where some are under way; it says how many of
         each, and the sends go on."""
+        check_timeout(timeout)
         if (failed := self._loop.run(flush(self._core, timeout))) is not None:
             failed.value()
 
