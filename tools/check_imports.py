@@ -69,7 +69,7 @@ ALLOWED: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 }
 LAZY = {("cli", "spark"), ("cli", "demo"), ("cli", "http"), ("demo", "spark"), ("embedded", "http")}
 ACTING = frozenset(
-    "asyncio concurrent multiprocessing os selectors signal socket ssl subprocess threading time".split()
+    "_thread asyncio concurrent multiprocessing os selectors signal socket ssl subprocess threading time".split()
 )
 _NO_NETWORK = frozenset({"asyncio", "socket", "ssl"})
 # package: (what none of its modules may import, those of its modules that act and are exempt)
@@ -85,9 +85,9 @@ PURE: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         (
             "acquit.client",
             ACTING,
-            "acknowledging aio blocking closing driver inbox listening requests stores threads tls waiting",
+            "aio blocking closing driver inbox listening locks requests stores threads tls waiting",
         ),
-        ("acquit.compat.qpid", ACTING, "connecting connection endpoint"),
+        ("acquit.compat.qpid", ACTING, "connecting endpoint"),
         ("acquit.ledger", ACTING, "recovery"),
         ("acquit.store", _NO_NETWORK, ""),
     ]

@@ -29,6 +29,7 @@ from acquit.broker.configuration import load_options
 from acquit.broker.inspect import BrokerSnapshot
 from acquit.broker.options import BrokerOptions, Http
 from acquit.broker.server import Server
+from acquit.client.locks import UserLock
 from acquit.client.threads import flush_first
 from acquit.errors import AcquitError, ConfigurationError
 
@@ -83,7 +84,7 @@ class Broker:
         self._process = os.getpid()
         self._host = host
         self._loop = asyncio.new_event_loop()
-        self._closing = threading.Lock()
+        self._closing = UserLock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="acquit-broker", daemon=True)
         self._thread.start()
@@ -173,8 +174,8 @@ class Broker:
             if self._closed:
                 return
             self._closed = True
-            atexit.unregister(self.close)
             try:
+                atexit.unregister(self.close)
                 self._submit(self._stop(), None)
             finally:
                 self._end_thread()

@@ -34,3 +34,25 @@ def signalled_at_each_call(work: Callable[[], object], action: Callable[[], obje
                 return
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def interrupted_at_each_call(work: Callable[[], object], after: Callable[[], object]) -> None:
+    """Do `work` again and again, interrupted one call later each time, and `after` behind it, which nothing
+    interrupts."""
+    working = False
+
+    def interrupt() -> None:
+        if working:
+            raise KeyboardInterrupt
+
+    def work_and_look() -> None:
+        nonlocal working
+        try:
+            working = True
+            work()
+            working = False
+        except KeyboardInterrupt:
+            working = False
+        after()
+
+    signalled_at_each_call(work_and_look, interrupt)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import pytest
@@ -37,6 +38,7 @@ from acquit.compat.qpid.messaging import (
 from acquit.store.options import JournalOptions
 from acquit.testing import Proxy
 from tests.support.qpid import LONG, depth, drained, eventually, fill, small
+from tests.support.signalled import interrupted_at_each_call
 
 
 @pytest.fixture
@@ -625,3 +627,38 @@ def test_a_send_that_was_refused_aborts_the_transaction() -> None:
         sender.send("one")
         session.commit(LONG)
         assert drained(connection.session().receiver("small")) == ["one"]
+
+
+# -- interrupts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted on its way to `run`
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupted while it collects garbage
+@pytest.mark.parametrize("what", ["send", "fetch", "acknowledge", "unsettled", "session", "detach"])
+def test_an_interrupt_anywhere_leaves_the_connection_to_other_threads(what: str, connection: Connection) -> None:
+    session = connection.session()
+    sender, receiver = session.sender("q"), session.receiver("q", capacity=10)
+
+    works: dict[str, Callable[[], object]] = {
+        "send": lambda: sender.send("a"),
+        "fetch": lambda: receiver.fetch(timeout=LONG),
+        "acknowledge": session.acknowledge,
+        "unsettled": receiver.unsettled,
+        "session": lambda: connection.session("another"),
+        "detach": lambda: connection.detach(LONG),
+    }
+    with ThreadPoolExecutor(1) as other:
+
+        def use() -> None:
+            connection.attach(LONG)
+            sender.send("a", timeout=LONG)
+            receiver.fetch(timeout=LONG)
+            session.acknowledge()
+
+        def look() -> None:
+            other.submit(use).result(2 * LONG)
+            sender.send("a", timeout=LONG)
+            sender.send("a", timeout=LONG)
+
+        look()
+        interrupted_at_each_call(works[what], look)

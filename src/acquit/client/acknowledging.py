@@ -10,10 +10,10 @@ The call that goes beyond is made before it waits: there is nothing to take back
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 
 from acquit.client.core_base import CoreBase
+from acquit.client.locks import UserLock
 from acquit.client.receipts import SettlementReceipt
 
 
@@ -27,7 +27,7 @@ class Unanswered:
         self._capacity = core.options.ack_capacity
         self._receipts: deque[SettlementReceipt] = deque()
         self._deliveries = 0
-        self._lock = threading.RLock()  # a handler of a signal may acknowledge while its thread does
+        self._lock = UserLock()
 
     def add(self, receipt: SettlementReceipt) -> bool:
         """Add the receipt of a call that nobody waits for. Return True if it may be one too many: see `in_the_way`."""

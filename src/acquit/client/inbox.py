@@ -32,7 +32,6 @@ from __future__ import annotations
 import logging
 import re
 import sys
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +40,7 @@ from enum import IntEnum
 from typing import Any, Final, Protocol, TypeAlias
 
 from acquit.client.identity import Identity, identify
+from acquit.client.locks import UserLock
 from acquit.client.options import check_range
 from acquit.client.received import MessageCore
 from acquit.errors import ConfigurationError, InboxConflict
@@ -102,7 +102,7 @@ class Inbox:
         self._age_max_s = age_max_s
         self._identify = identify
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = UserLock()
         self._known: OrderedDict[Identity, float] = OrderedDict()
         self._bodies: dict[tuple[str, str], int] = {}
         self._under_way: dict[Identity, MessageCore] = {}

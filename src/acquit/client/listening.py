@@ -24,13 +24,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from acquit.client.locks import UserLock
 from acquit.client.options import check_range
 from acquit.client.receipts import Milestone
 from acquit.client.received import MessageCore
@@ -89,7 +89,7 @@ class ListeningCore:
         a link whose end nobody asked for, while the listener was not to stop."""
         self.wake: Callable[[], None] = _nobody
         """Frees the workers that wait for a message."""
-        self._lock = threading.Lock()
+        self._lock = UserLock()
         self._workers = concurrency
         receiver.listeners.append(self)
 

@@ -46,6 +46,7 @@ from acquit.client.entries import (
     forget,
 )
 from acquit.client.inbox import Cursor, DatabaseConnection, bind_statements
+from acquit.client.locks import UserLock
 from acquit.client.received import MessageCore
 from acquit.errors import ConfigurationError
 from acquit.forks import keep_here
@@ -73,15 +74,16 @@ class _Forgetting:
         entries = [StoreEntry(EntryKind.IDENTITY, link, b"", None)]
         if not resend:
             entries += forget(EntryKind.SEND, link, self.load(link).sends)
-        over = threading.Event()
+        over = threading.Lock()
+        over.acquire()
         failed: list[BaseException] = []
 
         def done(error: BaseException | None) -> None:
             failed.extend([error] if error is not None else [])
-            over.set()
+            over.release()
 
         self.write(entries, done)
-        over.wait()
+        over.acquire()
         if failed:
             raise failed[0]
 
@@ -121,7 +123,7 @@ class _Writing(_Forgetting):
     def __init__(self) -> None:
         self._changes: queue.SimpleQueue[tuple[Sequence[StoreEntry], Done | None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = UserLock()
         self._closed = False
         self._over = False
         """True once nothing takes changes any more."""
@@ -156,8 +158,9 @@ class _Writing(_Forgetting):
         with self._lock:
             if self._thread is None and not self._closed:
                 self._process = os.getpid()
-                self._thread = threading.Thread(target=self._run, name="acquit-deliveries", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="acquit-deliveries", daemon=True)
+                thread.start()
+                self._thread = thread  # once it runs: an interrupt before that would leave a store that writes nothing
 
     def _refuse_late(self) -> None:
         """Say of what was handed in as the store was closed, behind its end, that it is not written."""
@@ -171,12 +174,13 @@ class _Writing(_Forgetting):
         """Wait until what was handed in before is safe, so that a link that is made anew knows all of it. Raises what
         the store failed of."""
         self._check_process()
-        over = threading.Event()
+        over = threading.Lock()
+        over.acquire()
         with self._lock:
             if self._closed or self._thread is None:
                 return
-            self._changes.put(([], lambda error: over.set()))
-        over.wait()
+            self._changes.put(([], lambda error: over.release()))
+        over.acquire()
         if self._failure is not None:
             raise self._failure
 
@@ -204,6 +208,9 @@ class _Writing(_Forgetting):
         self.close()
 
     def _run(self) -> None:
+        with self._lock:
+            if self._thread is not threading.current_thread():
+                return  # who started it was interrupted, and the next one starts another
         over = False
         while not over:
             gathered = [self._changes.get()]

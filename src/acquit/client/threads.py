@@ -32,6 +32,7 @@ from typing import Final, Generic, TypeVar
 from acquit import forks
 from acquit.client.closing import flush_at_exit
 from acquit.client.driver import Driver
+from acquit.client.locks import UserLock
 from acquit.client.receipts import P, Promise, call_when_done
 from acquit.client.with_closing import BlockingClosable
 from acquit.errors import AcquitError, ConnectionLost, LocalProtocolError
@@ -192,7 +193,7 @@ def _close(opened: BlockingClosable) -> None:
     opened.close()
 
 
-_starting = threading.Lock()
+_starting = UserLock()
 _loop_thread: LoopThread | None = None
 _drivers: Final[weakref.WeakSet[Driver]] = weakref.WeakSet()
 
@@ -252,8 +253,8 @@ def _after_fork_in_child() -> None:
     global _loop_thread, _callback_thread, _starting, _leaving  # noqa: PLW0603 -- held for ever
     loop_of_parent, _loop_thread = _loop_thread, None
     _callback_thread = None
-    _starting = threading.Lock()
-    _leaving = threading.RLock()
+    _starting = UserLock()
+    _leaving = UserLock()
     drivers = list(_drivers)
     _drivers.clear()
     if loop_of_parent is not None:
@@ -297,8 +298,8 @@ class Gate:
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         opened = threading.Lock()
         opened.acquire()
-        self._waiting.append(opened)  # before looking: who brings it about does that before he opens
         try:
+            self._waiting.append(opened)  # before looking: who brings it about does that before he opens
             while not ready():
                 left_s = -1.0 if ends_at is None else ends_at - time.monotonic()
                 if ends_at is not None and left_s <= 0:
@@ -306,7 +307,8 @@ class Gate:
                 opened.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
             return True
         finally:
-            self._waiting.remove(opened)
+            if opened in self._waiting:
+                self._waiting.remove(opened)
 
     @property
     def has_waiters(self) -> bool:
@@ -340,9 +342,10 @@ class CallbackThread:
     def catch_up(self, timeout_s: float) -> None:
         """Wait, for no longer than this, until all that is due has been called. Not at all on the thread itself."""
         if threading.current_thread() is not self._thread:
-            caught_up = threading.Event()
-            self.call(caught_up.set)
-            caught_up.wait(timeout_s)
+            caught_up = threading.Lock()
+            caught_up.acquire()
+            self.call(caught_up.release)
+            caught_up.acquire(timeout=timeout_s)
 
     def _run(self) -> None:
         while True:
@@ -378,7 +381,7 @@ def in_order(function: Callable[[T], object]) -> Callable[[T], None]:
     return tell
 
 
-_leaving = threading.RLock()  # a handler of a signal may wait while its thread is about to
+_leaving = UserLock()
 
 
 def when_done(promise: P, callback: Callable[[P], object]) -> None:

@@ -28,6 +28,7 @@ from acquit.client import stores
 from acquit.protocol.composite import encode_composite
 from acquit.protocol.definitions import Accepted, Error, Rejected
 from tests.support.forking import FORKING, child_that_lives, fork_unnoticed, in_child
+from tests.support.signalled import interrupted_at_each_call
 
 REJECTED = Rejected(Error("app:no", "not this one"))
 
@@ -414,3 +415,29 @@ def test_a_database_without_transactions_can_fail(tmp_path: Path) -> None:
 def test_a_table_is_an_identifier(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="identifier"):
         SqliteStore(tmp_path / "links.db", "a b")
+
+
+def test_an_interrupt_anywhere_in_the_first_write_leaves_a_store_that_writes(tmp_path: Path) -> None:
+    made = [FileStore(tmp_path / "0")]
+
+    def look() -> None:
+        store = made[-1]
+        write(store, StoreEntry(EntryKind.SEND, "out", b"1", b"x"))
+        assert store.load("out").sends[b"1"] == b"x"
+        store.close()
+        made.append(FileStore(tmp_path / str(len(made))))
+
+    def write_first() -> None:
+        with contextlib.suppress(RuntimeError):  # of an Event of `threading`, in the place of the interrupt
+            made[-1].write([StoreEntry(EntryKind.SEND, "out", b"0", b"x")])
+
+    interrupted_at_each_call(write_first, look)
+    made[-1].close()
+
+
+def test_an_interrupt_anywhere_in_a_load_leaves_a_store_that_writes(tmp_path: Path) -> None:
+    with FileStore(tmp_path / "links") as store:
+        write(store, StoreEntry(EntryKind.SEND, "out", b"1", b"x"))
+        interrupted_at_each_call(
+            lambda: store.load("out"), lambda: write(store, StoreEntry(EntryKind.SEND, "out", b"1", b"x"))
+        )

@@ -25,7 +25,7 @@ from acquit.protocol.definitions import Accepted, Rejected
 from acquit.testing import Proxy
 from tests.support.forking import FORKING, in_child
 from tests.support.server import Server, serving
-from tests.support.signalled import signalled_at_each_call
+from tests.support.signalled import interrupted_at_each_call, signalled_at_each_call
 
 LONG = 30.0
 SOON = 0.01
@@ -684,6 +684,43 @@ def test_an_interrupt_anywhere_in_a_send_leaves_the_connection_able_to_send() ->
         signalled_at_each_call(send, interrupt)
         with ThreadPoolExecutor() as other:  # which can take the locks that this thread could take twice
             assert other.submit(sender.send, b"c", timeout=LONG).result(LONG) == Accepted()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted on its way to `run`
+@pytest.mark.parametrize("what", ["send later", "callback", "receive", "accept later", "inbox"])
+def test_an_interrupt_anywhere_leaves_what_it_struck_to_other_threads(what: str) -> None:
+    """A lock that the main thread has for ever would have the other one wait for ever."""
+    with serving(Server()) as server, acquit.connect(server.url) as connection:
+        session = connection.session("individual")
+        sender, receiver = session.sender("p"), session.receiver("q")
+        receipt = session.sender("p").send(b"a", wait=False)
+        inbox = acquit.Inbox()
+
+        def received() -> acquit.ReceivedMessage:
+            server.offer("q", b"a")
+            message = receiver.receive(LONG)
+            assert message is not None
+            return message
+
+        message = received()
+        messages = [received() for _ in range(3)]
+        works: dict[str, Callable[[], object]] = {
+            "send later": lambda: sender.send(b"a", wait=False),
+            "callback": lambda: receipt.add_done_callback(lambda receipt: None),
+            "receive": lambda: receiver.receive(timeout=SOON),
+            "accept later": lambda: messages.pop().accept(sync=False),
+            "inbox": lambda: inbox.remember(message),
+        }
+        with ThreadPoolExecutor(1) as other:
+
+            def look() -> None:
+                assert not receiver._gate.has_waiters
+                if what == "accept later":
+                    messages.extend((received(), received()))
+                other.submit(works[what]).result(LONG)
+                assert other.submit(sender.send, b"b", timeout=LONG).result(LONG) == Accepted()
+
+            interrupted_at_each_call(works[what], look)
 
 
 def test_a_handler_of_a_signal_may_stop_what_its_own_thread_listens_to() -> None:

@@ -26,6 +26,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from acquit.cli.exits import Exit
 from acquit.cli.options import CREDENTIAL_VARIABLE, TLS_OPTIONS, password_file_option, url_option, user_option
 from acquit.cli.output import counted, remark
+from acquit.client.locks import UserLock
 from acquit.errors import ConfigurationError
 
 NEEDED: Final = ("pyspark", "pyarrow", "deltalake")
@@ -230,7 +231,7 @@ class _ProgressLines:
         self._text = ""
         """Text that waits to be shown."""
         self._timer: threading.Timer | None = None
-        self._lock = threading.Lock()
+        self._lock = UserLock()
 
     def __call__(self, text: str) -> None:
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from acquit.client import aio
 from acquit.client.blocking.messages import SendReceipt
 from acquit.client.closing import flush
+from acquit.client.locks import UserLock
 from acquit.client.options import DeliveryMode, check_timeout
 from acquit.client.sending import PreparedMessage
 from acquit.client.threads import Gate, LoopThread, wait
@@ -33,7 +33,7 @@ class Sender(Closing):
         self._aio = sender
         self._loop = loop
         self._core = sender._core
-        self._lock = threading.RLock()  # a handler of a signal may send while its thread does
+        self._lock = UserLock()
         self._room = Gate()
         self._core.notify = self._room.open
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,10 +61,10 @@ class Settings:
     options: ConnectOptions
 
     def connect(
-        self, on_event: Callable[[ConnectionEvent], object], timeout: float | None, stop: threading.Event
+        self, on_event: Callable[[ConnectionEvent], object], timeout: float | None, pause: Callable[[float], bool]
     ) -> Connection:
-        """Connect; with reconnection, again and again until `timeout` (seconds), its limit, or `stop`. Raises what our
-        client raises."""
+        """Connect; with reconnection, again and again until `timeout` (seconds), or its limit. `pause` waits for so
+        many seconds in between, and returns True to give up. Raises what our client raises."""
         again = self.options.reconnect
         ends_at = None if timeout is None else time.monotonic() + timeout
         delay_s, rounds = 0.0, 0
@@ -87,7 +86,7 @@ class Settings:
                 delay_s = min(max(2 * delay_s, again.delay_ms / 1000, LEAST_S), again.delay_max_ms / 1000)
                 if ends_at is not None and time.monotonic() + delay_s >= ends_at:
                     raise
-                if stop.wait(delay_s):
+                if pause(delay_s):
                     raise
 
 

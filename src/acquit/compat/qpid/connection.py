@@ -11,12 +11,13 @@ is raised once, by the next call that concerns its sender. Calls from several th
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from acquit.client import blocking as client
+from acquit.client.locks import UserLock
 from acquit.client.reconnecting import ConnectionEvent, ConnectionEventKind
+from acquit.client.threads import Gate
 from acquit.compat.qpid import connecting
 from acquit.compat.qpid.endpoint import Endpoint
 from acquit.compat.qpid.failures import translated
@@ -61,12 +62,13 @@ class Connection(Endpoint):
         self.id = str(uuid4())
         self.sessions: dict[str, Session] = {}
         self.session_counter = 0
-        self._lock = threading.RLock()
+        self._lock = UserLock()
         """Held for moments only, never while something is waited for."""
-        self._opening = threading.RLock()
+        self._opening = UserLock()
         """Held while the connection, a session or a link comes about: one thread at a time makes them."""
-        self._stop = threading.Event()
-        """Signal that somebody gives up what is being opened."""
+        self._stopped = False
+        """True if somebody gives up what is being opened."""
+        self._stop = Gate()
         self._open = False
         self._inner: client.Connection | None = None
 
@@ -117,10 +119,10 @@ class Connection(Endpoint):
             if self._inner is not None:
                 return
             self.error = None
-            self._stop.clear()
+            self._stopped = False
             settings = connecting.settings({**self._options, **self._set()}, timeout)
             try:
-                self._inner = settings.connect(self._on_event, timeout, self._stop)
+                self._inner = settings.connect(self._on_event, timeout, self._pause)
             except ConnectTimeout as exc:
                 if timeout is not None:
                     raise Timeout(f"the connection was not opened within {timeout:g} s: {exc}") from exc
@@ -129,6 +131,10 @@ class Connection(Endpoint):
                 raise self._failed_to_connect(exc) from exc
             for session in list(self.sessions.values()):
                 session._link()
+
+    def _pause(self, delay_s: float) -> bool:
+        """Wait; True at once where somebody gives up what is being opened."""
+        return self._stop.wait(lambda: self._stopped, delay_s)
 
     def _set(self) -> dict[str, object]:
         """Options that were changed on the connection."""
@@ -148,7 +154,8 @@ class Connection(Endpoint):
     def detach(self, timeout: float | None = None) -> None:
         """Disconnect. Sessions and links stay, to be attached again; what was not acknowledged is redelivered. What
         became of sends that were not waited for is raised by the next call of their sender, as ever."""
-        self._stop.set()
+        self._stopped = True
+        self._stop.open()
         with self._lock:
             inner, self._inner = self._inner, None
         if inner is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +84,14 @@ def test_an_attempt_that_others_may_follow_is_short() -> None:
     assert of(timeout=2.5, reconnect=True).options.connect_timeout_ms == 2_500
 
 
-class Stop(threading.Event):
-    """A signal that is given at the fourth wait for it, and waits for nothing."""
+class Pause:
+    """A pause that waits for nothing, and gives up at the fourth."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.waits: list[float | None] = []
+        self.waits: list[float] = []
 
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waits.append(timeout)
+    def __call__(self, delay_s: float) -> bool:
+        self.waits.append(delay_s)
         return len(self.waits) == 4
 
 
@@ -104,20 +102,20 @@ def test_a_first_connection_is_not_tried_again_without_delay(interval: float, de
     with socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))
         found = of("127.0.0.1", port=refusing.getsockname()[1], reconnect=True, reconnect_interval=interval)
-        stop = Stop()
+        pause = Pause()
         with pytest.raises(ConnectionFailed):
-            found.connect(lambda event: None, None, stop)
-    assert stop.waits == delays
+            found.connect(lambda event: None, None, pause)
+    assert pause.waits == delays
 
 
 def test_the_delay_between_first_connections_grows_from_nothing() -> None:
     with socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))
         found = of("127.0.0.1", port=refusing.getsockname()[1], reconnect=True, reconnect_interval_min=0)
-        stop = Stop()
+        pause = Pause()
         with pytest.raises(ConnectionFailed):
-            found.connect(lambda event: None, None, stop)
-    assert stop.waits == [0.001, 0.002, 0.004, 0.008]
+            found.connect(lambda event: None, None, pause)
+    assert pause.waits == [0.001, 0.002, 0.004, 0.008]
 
 
 def test_mechanisms() -> None:
