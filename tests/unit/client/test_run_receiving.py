@@ -76,8 +76,8 @@ def test_who_takes_payloads_is_the_only_one_that_has_them() -> None:
     rig, _, receiver = rig_of(*"abcdefgh")
     taken = [payload for _ in range(2) for payload in receiver.take_payloads(5) or ()]
     assert bodies(taken) == [*"abcdef"]
-    # Known to the list, to the loop and to the function that counts.
-    assert {getrefcount(payload) for payload in taken} == {3}
+    # Known to the list, to the loop and to the function that counts, as far as this Python counts the latter two.
+    assert {getrefcount(payload) for payload in taken} == {getrefcount(other) for other in [bytes(range(9))]}
     assert receiver.held_bytes == sum(map(len, taken)) + 2 * len(taken[-1])
     assert bodies(receiver.take_payloads(5)) == [*"gh"]
     receiver.settle_numbers([(2, 4)], RELEASED)
