@@ -17,9 +17,9 @@ thread takes, where no handler runs, need not be one.
 
 What stays: the standard library has the gap wherever it takes a lock by itself, and where that is done by functions of
 Python also before 3.14: in Event, Condition and `queue.Queue`, in a Thread that is being started, and in a handler of
-`logging`. So a thread of ours waits for nothing,
-and says nothing, by an Event that an interrupted thread may sit in: a plain lock that is taken once, and released by
-whoever brings the thing about, has no gap (`threads.wait`, `threads.Gate`). Of `logging` the gap is Python's to close.
+`logging`. So a thread of ours waits for nothing, and says nothing, by an Event that an interrupted thread may sit in: a
+plain lock that is taken once, and released by whoever brings the thing about, has no gap (`threads.wait`,
+`threads.Gate`). Of `logging` the gap is Python's to close.
 """
 
 from __future__ import annotations

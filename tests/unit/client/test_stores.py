@@ -399,7 +399,7 @@ def test_a_database_without_transactions_can_fail(tmp_path: Path) -> None:
     class Broken:
         def __init__(self) -> None:
             self._database = sqlite3.connect(tmp_path / "links.db")
-            self.commit = self._database.commit
+            self.commit, self.close = self._database.commit, self._database.close
 
         def cursor(self) -> sqlite3.Cursor:
             if threading.current_thread().name == "acquit-deliveries":
