@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.parent == folder:
             item.add_marker(pytest.mark.spark)
             # PySpark leaves sockets and threads to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("default"))

@@ -19,8 +19,9 @@ FORMATS = ("delta", "parquet")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.parent == folder:
             item.add_marker(pytest.mark.sparkcrash)
             item.add_marker(pytest.mark.timeout(900))
             # PySpark leaves sockets and threads to the garbage collector.

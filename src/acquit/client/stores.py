@@ -387,14 +387,16 @@ class SqlStore(_Writing):
         self._remembered: dict[tuple[str, bytes], StoreEntry] = {}
         """Outcomes that were written in transactions of the user's, and not told since."""
         first = connect()
-        bind = bind_statements(first, table, paramstyle)
-        self._delete = bind(f"DELETE FROM {table} WHERE link = ? AND kind = ? AND tag = ?")
-        self._insert = bind(f"INSERT INTO {table} (link, kind, tag, value) VALUES (?, ?, ?, ?)")
-        self._select = bind(f"SELECT kind, tag, value FROM {table} WHERE link = ? ORDER BY tag")
-        if create:
-            first.cursor().execute(self.schema)
-            first.commit()
-        _close(first)
+        try:
+            bind = bind_statements(first, table, paramstyle)
+            self._delete = bind(f"DELETE FROM {table} WHERE link = ? AND kind = ? AND tag = ?")
+            self._insert = bind(f"INSERT INTO {table} (link, kind, tag, value) VALUES (?, ?, ?, ?)")
+            self._select = bind(f"SELECT kind, tag, value FROM {table} WHERE link = ? ORDER BY tag")
+            if create:
+                first.cursor().execute(self.schema)
+                first.commit()
+        finally:
+            _close(first)
 
     @property
     def schema(self) -> str:

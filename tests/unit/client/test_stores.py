@@ -413,9 +413,33 @@ def test_a_database_without_transactions_can_fail(tmp_path: Path) -> None:
     assert isinstance(errors[0], ZeroDivisionError)
 
 
-def test_a_table_is_an_identifier(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="identifier"):
-        SqliteStore(tmp_path / "links.db", "a b")
+@pytest.mark.parametrize(
+    ("table", "paramstyle", "error"),
+    [
+        ("a b", None, ConfigurationError),
+        ("taken", None, sqlite3.OperationalError),
+        ("fine", "none", ConfigurationError),
+    ],
+    ids=["no identifier", "not to be made", "unknown parameters"],
+)
+def test_a_store_that_cannot_begin_leaves_no_connection(
+    tmp_path: Path, table: str, paramstyle: str | None, error: type[Exception]
+) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def connect() -> sqlite3.Connection:
+        opened.append(sqlite3.connect(tmp_path / "links.db"))
+        return opened[-1]
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "links.db")) as database:
+        database.execute("CREATE TABLE other (of INTEGER)")
+        database.execute("CREATE INDEX taken ON other (of)")
+    with pytest.raises(error, match="identifier|index named taken|paramstyle"):
+        SqlStore(connect, table, paramstyle=paramstyle)
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.cursor()
+    assert len(opened) == 1
 
 
 @pytest.mark.skipif(
