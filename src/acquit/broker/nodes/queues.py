@@ -155,6 +155,8 @@ class Queues:
             return False
         if queue.temporary is not None:
             return queue.temporary.over(queue)
+        if queue.subscription is not None:
+            return False  # its links, and who ends it, decide; an earlier version's record may say that a link made it
         return queue.auto_created and queue.policy.auto_delete and not (queue.in_use or self.waiting(queue.number))
 
     def forget(self, queue: Queue) -> None:

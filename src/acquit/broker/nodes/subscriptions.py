@@ -142,7 +142,7 @@ class Subscriptions:
         if known is not None:
             _check_right(peer, known)
             raise Refused(f"the subscription {name!r} is of {known.address!r}", condition=AmqpCondition.NOT_ALLOWED)
-        return self._make(peer, node, wanted, "", auto_created=True)
+        return self._make(peer, node, wanted, "")
 
     def restore(self, queue: Queue) -> None:
         """Take over a subscription that the journal tells of: it is durable."""
@@ -210,7 +210,6 @@ class Subscriptions:
         subscription: Subscription,
         suffix: str,
         *,
-        auto_created: bool = False,
         on_demand: bool = False,
     ) -> Queue:
         topic = None
@@ -227,7 +226,7 @@ class Subscriptions:
             subscription.queue_name(address, suffix),
             address,
             self._scribe.declare(peer.container, subscription.name, peer.user, address),
-            auto_created=auto_created,
+            auto_created=False,
             durable=durable,
             subscription=subscription,
         )

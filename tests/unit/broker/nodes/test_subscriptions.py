@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from acquit.broker.options import AddressRule, BrokerOptions, Role, Security, Us
 from acquit.errors import StoreFull, StoreVersionUnsupported
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
+from acquit.ledger.records import QueueFlag
 from acquit.protocol.definitions import (
     Accepted,
     AmqpCondition,
@@ -782,6 +784,32 @@ def test_a_subscription_with_auto_delete_stays_when_nobody_uses_it() -> None:
     world.settle()
     assert queues(world) == [f"{TOPIC}::client/audit"]
     assert TOPIC in world.core.topics.by_address
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["begun now", "begun by an earlier version"])
+def test_a_subscription_that_a_qualified_name_began_stays_with_auto_delete_as_any_other(earlier: bool) -> None:
+    world = World(BrokerOptions(address=(AddressRule("#", {"auto_delete": True}),)))
+    client = world.client()
+    publisher = client.publisher(TOPIC)
+    link = attach(client, address=f"{TOPIC}::audit", qualified=True)
+    world.settle()
+    if earlier:
+        recorder = world.core.scribe.recorder
+        entry = recorder.table.queues[world.core.queues.by_name[f"{TOPIC}::audit"].number]
+        recorder.append(replace(entry, flags=entry.flags | QueueFlag.AUTO_CREATED))
+    client.detach(link)
+    world.settle()
+    client.post(publisher, durable("while nobody reads"))
+    world.settle()
+    world = world.crash()
+    client = world.client()
+    link = attach(client, address=f"{TOPIC}::audit", qualified=True)
+    world.settle()
+    assert client.bodies(link) == ["while nobody reads"]
+    link.session.settle_all(client.held(link), Accepted())
+    client.lose()
+    world.settle()
+    assert queues(world) == queues(world.crash()) == [f"{TOPIC}::audit"]
 
 
 def test_durability_alone_makes_it_durable() -> None:
