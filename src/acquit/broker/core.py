@@ -270,8 +270,8 @@ class Core:
             self.life,
             self._settling,
             self._termini,
+            self._pauses,
         )
-        self._pauses.restore()
         for address in self.duplicates.addresses():
             self.duplicates.apply_policy(address, self.policies.policy_of(address))
         self._limits.policies_changed(self.queues.by_name.values())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from acquit.broker.life import Life
     from acquit.broker.links.termini import Termini
+    from acquit.broker.nodes.pausing import Pauses
     from acquit.broker.nodes.queues import Queues
     from acquit.broker.nodes.removal import Removal
     from acquit.broker.nodes.subscriptions import Subscriptions
@@ -48,6 +49,7 @@ def recover(
     life: Life,
     settling: Settling,
     termini: Termini,
+    pauses: Pauses,
 ) -> int:
     """Take over what the fold holds, which is emptied. How many messages there are.
 
@@ -76,6 +78,7 @@ def recover(
             settling.restarted(message, actor)
     for entry in entries:
         _go_on(entry, nodes[entry.number], topics, subscriptions, removal)
+    pauses.restore()
     for node in nodes.values():
         removal.let_go(node)  # its links ended with the last run, and nothing else may tell of that
     return len(life.objects) + len(life.parking.rows)

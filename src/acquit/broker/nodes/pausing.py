@@ -9,8 +9,9 @@ transaction posted before. Time goes on: messages expire, delays end.
 
 A topic holds nothing, so it is paused for producers alone; the queue of a subscription for consumers alone.
 
-A pause outlives the run. It is keyed state of the journal, by the number of the node, with the name of the user. A
-resumption is recorded as well before the state is deleted, so that the journal tells who resumed.
+A pause outlives the run, and what is paused is not deleted for `auto_delete`: it would be made again without the pause.
+It is keyed state of the journal, by the number of the node, with the name of the user. A resumption is recorded as well
+before the state is deleted, so that the journal tells who resumed.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Pauses:
         except StoreFull as exc:
             raise full(None) from exc
         self._apply(node, how)
+        if not isinstance(node, Queue):
+            self._topics.let_go(node)  # it may have been kept for this alone; a queue is looked at in the next turn
         self._crediting.reconsider([one for one in node.producers if isinstance(one, Producer)])
 
     def restore(self) -> None:

@@ -157,7 +157,8 @@ class Queues:
             return queue.temporary.over(queue)
         if queue.subscription is not None:
             return False  # its links, and who ends it, decide; an earlier version's record may say that a link made it
-        return queue.auto_created and queue.policy.auto_delete and not (queue.in_use or self.waiting(queue.number))
+        wanted = queue.in_use or queue.paused != "none" or self.waiting(queue.number)
+        return queue.auto_created and queue.policy.auto_delete and not wanted
 
     def forget(self, queue: Queue) -> None:
         """Take a queue out of those that are found by name."""

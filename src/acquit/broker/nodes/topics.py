@@ -192,7 +192,7 @@ class Topics:
 
     def let_go(self, topic: Topic) -> None:
         """Delete a topic, whose last link may have ended, if the policy says so and nobody uses it."""
-        wanted = topic.in_use or self._queues.waiting(topic.number)
+        wanted = topic.in_use or topic.producers_paused or self._queues.waiting(topic.number)
         if topic.temporary is None and topic.auto_created and topic.policy.auto_delete and not wanted:
             self.delete(topic, 0)
 

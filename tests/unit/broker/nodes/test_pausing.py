@@ -237,3 +237,31 @@ def test_it_goes_with_its_queue() -> None:
     client.sender("q", "again")
     world.settle()
     assert paused(world) == "none"
+
+
+@pytest.mark.parametrize("end", ["its last link ends", "killed", "killed twice"])
+def test_what_is_paused_is_kept_though_auto_delete_would_delete_it_until_it_is_resumed(end: str) -> None:
+    world = World(BrokerOptions(address=(AddressRule("#", {"auto_delete": True}),)))
+    client = world.client()
+    client.sender("q")
+    client.publisher("t")
+    pause(world, "both")
+    pause(world, "producers", "t")
+    if end == "its last link ends":
+        client.lose()
+        world.settle()
+    else:
+        world = world.crash(int(end == "killed twice"))
+    assert (paused(world), paused(world, "t")) == ("both", "producers")
+    client = world.client()
+    links = [client.sender("q"), client.publisher("t")]
+    world.settle()
+    assert [link.credit for link in links] == [0, 0]
+    client.close()
+    world.settle()
+    pause(world, "none")
+    pause(world, "none", "t")
+    core = world.core
+    assert (core.queues.by_name, core.topics.by_address) == ({}, {})
+    assert not [key for key in world.fold().table.state if key[0] == Namespace.PAUSE]
+    world.check_journal()
