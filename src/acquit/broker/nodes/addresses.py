@@ -160,8 +160,9 @@ class Policies:
             for name, value in self._rules[at].settings.items():
                 settings.setdefault(name, value)
         if terminal:
-            # It keeps what it got: nobody would find what is dropped from here for having been tried too often.
-            settings |= {"dead_letter_address": "", "expiry_address": "", "max_delivery_attempts": 0}
+            # It keeps what it got: nobody would find what is dropped from here for having been tried, or released, too
+            # often.
+            settings |= {"dead_letter_address": "", "expiry_address": "", "max_delivery_attempts": 0, "max_releases": 0}
         policy = AddressPolicy(**settings)  # type: ignore[arg-type]  # AddressRule has validated them
         if len(self._known) >= POLICIES_KEPT:
             self._known.clear()

@@ -99,12 +99,14 @@ def test_policies_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_where_dead_letters_go_they_end() -> None:
-    policies = Policies((AddressRule("orders.#", {"dead_letter_address": "orders.dead"}),))
+    limits: dict[str, object] = {"max_delivery_attempts": 2, "max_releases": 2}
+    policies = Policies((AddressRule("#", limits), AddressRule("orders.#", {"dead_letter_address": "orders.dead"})))
     assert policies.policy_of("orders.eu").dead_letter_address == "orders.dead"
     for address in ("orders.dead", "DLQ", "ExpiryQueue"):
         assert policies.policy_of(address).dead_letter_address == ""
         assert policies.policy_of(address).expiry_address == ""
         assert policies.policy_of(address).max_delivery_attempts == 0
+        assert policies.policy_of(address).max_releases == 0
 
 
 @pytest.mark.parametrize("setting", ["dead_letter_address", "expiry_address"])

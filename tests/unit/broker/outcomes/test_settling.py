@@ -277,6 +277,24 @@ def test_the_journal_says_why_a_message_left_for_good(outcome: object, cause: st
     world.check_journal()
 
 
+@pytest.mark.parametrize("outcome", [RELEASED, Modified(), Modified(delivery_failed=True)])
+def test_a_dead_letter_stays_however_often_it_comes_back(outcome: object) -> None:
+    world = World(rules(max_delivery_attempts=2, max_releases=2))
+    client = world.client()
+    receiver = client.receiver("q", credit=1)
+    client.post(client.sender("q"), durable(b"x"))
+    world.settle()
+    client.held(receiver)[0].settle(Rejected())
+    reader = client.receiver("DLQ", "letters", credit=10)
+    for _ in range(5):
+        world.settle()
+        (letter,) = client.held(reader)
+        letter.settle(outcome)  # type: ignore[arg-type]
+    world.settle()
+    assert live_of(world, "DLQ") == 1
+    world.check_journal()
+
+
 def test_consumers_that_come_and_go_dead_letter_nothing_by_releasing() -> None:
     world = World(rules(max_releases=2))
     client = world.client()
