@@ -108,6 +108,7 @@ class Examination(Generic[T]):
         life: Life,
         queue: Queue,
         held_by_termini: Callable[[str], Iterator[Message]],
+        held_in_transactions: Callable[[Queue], list[Message]],
         describe: Callable[[Message], T],
         *,
         states: frozenset[NodeState],
@@ -116,11 +117,12 @@ class Examination(Generic[T]):
         selector: Selector | None = None,
         among: Iterable[Message] | None = None,
     ) -> None:
-        """`held_by_termini` gives what the termini of a queue hold; `describe` makes a row of a message, whose body is
-        in memory. `among`: no other messages than these."""
+        """`held_by_termini` gives what the termini of a queue hold, `held_in_transactions` what has an outcome there;
+        `describe` makes a row of a message, whose body is in memory. `among`: no other messages than these."""
         self._life = life
         self._queue = queue
         self._held_by_termini = held_by_termini
+        self._held_in_transactions = held_in_transactions
         self._describe = describe
         self._states = states
         self._after = after
@@ -201,7 +203,8 @@ class Examination(Generic[T]):
             for messages in _portions(list(self._held_by_termini(queue.name))):
                 yield self._noted(messages)
             if self._held < queue.acquired + queue.suspended:
-                # Their links have ended just now, or have settled them in transactions.
+                # Their links have settled them in transactions, or have ended just now.
+                yield from _portions(self._held_in_transactions(queue))
                 yield from _portions(list(self._life.live.values()))
 
     def _noted(self, messages: Iterable[Message | None]) -> Iterator[Message]:

@@ -185,14 +185,21 @@ def test_too_many_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(client, "QUERY", {"state": "all"})[0] == 200
 
 
-def test_what_a_transaction_has_settled_is_still_acquired() -> None:
-    world, client = posted("q", durable(b"x"), durable(b"y"))
+@pytest.mark.parametrize("ended", [False, True], ids=["link there", "link gone"])
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "volatile"])
+def test_what_a_transaction_has_the_outcome_of_is_still_acquired(is_durable: bool, settled: bool, ended: bool) -> None:
+    world, client = posted("q", *[Message(body, durable=is_durable) for body in (b"x", b"y", b"z")])
     controller = Controller(client)
-    link = client.receiver("q", "busy", credit=1)
+    link = client.receiver("q", "busy", credit=2)
     world.settle()
-    controller.retire(controller.declare(), *client.held(link))
+    controller.retire(controller.declare(), *client.held(link), settled=settled)
+    if ended:
+        client.detach(link)
     world.settle()
-    assert [(row.sequence, row.holder) for row in rows(client, "acquired")] == [(1, "client/busy")]
+    assert [(row.sequence, row.holder) for row in rows(client, "acquired")] == [(n, "client/busy") for n in (1, 2)]
+    assert [row.sequence for row in rows(client)] == [1, 2, 3]
+    assert ask(client, "READ", {"sequence": 2})[1]["holder"] == "client/busy"
 
 
 def test_what_came_back_and_what_is_set_aside_is_in_its_place() -> None:
