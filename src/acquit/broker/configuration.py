@@ -62,7 +62,13 @@ def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
                 if table in security:  # one would hide the other
                     raise ConfigurationError(f"{source}: expected [{table}] or [security.{table}], found both")
                 security[table] = document.pop(table)
-    return structure(document, BrokerOptions, source)
+    options = structure(document, BrokerOptions, source)
+    if "tls" in document and not options.tls.certificate_file:  # a template's variable that is not set, for one
+        raise ConfigurationError(
+            f"{source}: tls.certificate_file: expected a file where there is [tls], found none; "
+            "leave out [tls] for no TLS"
+        )
+    return options
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class Listen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tls:
-    """TLS, 1.2 or later. Both files, or none."""
+    """TLS, 1.2 or later. Both files, or none; in a configuration file, where the table is there, both."""
 
     certificate_file: str = ""
     """The certificate chain, in PEM."""
