@@ -50,7 +50,7 @@ from acquit.broker.machine import MACHINE, Machine
 from acquit.broker.memory import Reads
 from acquit.broker.nodes.addresses import Policies
 from acquit.broker.notices import Notices
-from acquit.broker.options import BrokerOptions, Listen
+from acquit.broker.options import BrokerOptions, Listen, check_places
 from acquit.broker.sockets import PeerSocket
 from acquit.broker.vitals import Vitals
 from acquit.errors import AcquitError, ConfigurationError, StoreError, StoreFailed, StoreFull
@@ -130,6 +130,7 @@ class Server:
         self._options = options
         mode = options.tls.mode if options.tls.certificate_file else "off"
         self._listens = options.listen or (Listen(host=host, port=port, tls=mode),)
+        check_places(self._listens, options.http)
         self._keys = make_keys(options, data)
         self.login_throttle = LoginThrottle()
         self._apply_delays()

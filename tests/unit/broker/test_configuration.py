@@ -79,6 +79,22 @@ def test_passwords_are_not_shown() -> None:
             "listen: expected a port for each, found 5672 of 127.0.0.1 twice",
         ),
         ("[[listen]]\nhost = 'LocalHost'\nport = 1\n[http]\nhost = 'localhost'\nport = 1", "http: expected a port for"),
+        (
+            "[[listen]]\nhost = '0.0.0.0'\n[[listen]]",
+            "listen: expected a port for each, found 5672 of 0.0.0.0 and of 127.0.0.1",
+        ),
+        (
+            "[[listen]]\n[http]\nhost = '0.0.0.0'\nport = 5672\n[security]\nplain = 'always'",
+            "http: expected a port for each, found 5672 of 127.0.0.1 and of 0.0.0.0",
+        ),
+        ("[[listen]]\nhost = '::1'\n[[listen]]\nhost = '::'", "found 5672 of ::1 and of ::"),
+        ("[[listen]]\nhost = '::'\n[[listen]]\nhost = '0::0'", "found 5672 of 0::0 twice"),
+        ("[[listen]]\nhost = 'localhost'\n[[listen]]", "listen: expected a port for each, found 5672 of"),
+        ("[[listen]]\n[[listen]]\nhost = '::'\n[[listen]]\nhost = '0.0.0.0'", "5672 of 127.0.0.1 and of 0.0.0.0"),
+        ("[tls]", "tls.certificate_file: expected a file where there is [tls], found none; leave out [tls] for no TLS"),
+        ("[tls]\ncertificate_file = ''\nkey_file = ''", "tls.certificate_file: expected a file where there is [tls]"),
+        ("[tls]\nmode = 'required'", "tls.certificate_file: expected a file where there is [tls], found none"),
+        ("[tls]\ncertificate_file = ''\nkey_file = 'k'", "tls.key_file: expected together with certificate_file"),
         ("[limits]\nmemory_bytes_max = 'x'", "limits.memory_bytes_max: expected a whole number, found 'x'"),
         ("[limits]\nmemory_bytes_max = 1.5", "limits.memory_bytes_max: expected a whole number, found 1.5"),
         ("[limits]\nmemory_bytes_max = true", "limits.memory_bytes_max: expected a whole number, found True"),
@@ -124,6 +140,8 @@ def test_each_mistake_is_named(text: str, complaint: str) -> None:
 def test_ports_of_their_own_and_free_ones_are_taken() -> None:
     text = "[[listen]]\nport = 0\n[[listen]]\nport = 0\n[[listen]]\nhost = '::1'\nport = 7\n[http]\nport = 7"
     assert len(parse_options(text).listen) == 3
+    text = "[[listen]]\nhost = '0.0.0.0'\n[[listen]]\nhost = '::'\n[[listen]]\nport = 7\n[[listen]]\nport = 0"
+    assert len(parse_options(text).listen) == 4
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from acquit.broker.access.admission import DETECTION_POLICY, SOLE_CONNECTION, ST
 from acquit.broker.access.users import Verifier
 from acquit.broker.committer import Committer
 from acquit.broker.core import Core
-from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Security, Tls, User
+from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions, ConnectionLimits, Http, Security, Tls, User
 from acquit.broker.server import PROMPT_MAX, Server
 from acquit.client.management import converse
 from acquit.errors import (
@@ -305,6 +305,12 @@ def test_tls_files_that_are_none(tmp_path: Path) -> None:
         Server(tmp_path, options(tls=Tls(certificate_file=str(nonsense), key_file=str(nonsense))))
     with pytest.raises(ConfigurationError, match="key_file: expected together"):
         Tls(certificate_file="x")
+
+
+def test_the_port_of_the_http_interface_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="http: expected a port for each, found 7 of 0.0.0.0 and of 127.0.0.1"):
+        Server(tmp_path, options(http=Http(port=7)), host="0.0.0.0", port=7)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_rule_that_cannot_be_is_refused_before_anything_is_opened(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ class is a table and each field a key; docs/configuration.md lists them all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from acquit.broker.options.address import POLICY_FIELDS, AddressPolicy, AddressRule
-from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_fields
+from acquit.broker.options.checks import TIME_MS_MAX, UINT_MAX, check_fields, known_address
 from acquit.broker.options.http import Http
 from acquit.broker.options.limits import BrokerLimits, ConnectionLimits, TransactionLimits
 from acquit.broker.options.security import (
@@ -60,14 +61,7 @@ class BrokerOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
-        places = [("listen", one.host, one.port) for one in self.listen]
-        if self.http is not None:
-            places.append(("http", self.http.host, self.http.port))
-        taken: set[tuple[str, int]] = set()
-        for table, host, port in places:
-            if port and (host.lower(), port) in taken:
-                raise ConfigurationError(f"{table}: expected a port for each, found {port} of {host} twice")
-            taken.add((host.lower(), port))
+        check_places(self.listen, self.http)
         for listen in self.listen:
             if listen.tls != "off" and not self.tls.certificate_file:
                 raise ConfigurationError(f"listen: tls = {listen.tls!r} needs tls.certificate_file, found none")
@@ -81,6 +75,29 @@ class BrokerOptions:
             if rule.match in seen:
                 raise ConfigurationError(f"address: expected one rule for each pattern, found two for {rule.match!r}")
             seen.add(rule.match)
+
+
+def check_places(listens: Iterable[Listen], http: Http | None) -> None:
+    """Raise ConfigurationError where two would listen on one port of one address. 0.0.0.0 is all addresses of IPv4, ::
+    all of IPv6; what another name stands for is not looked up."""
+    places = [("listen", one.host, one.port) for one in listens]
+    if http is not None:
+        places.append(("http", http.host, http.port))
+    taken: dict[tuple[object, int], str] = {}
+    for table, host, port in places:
+        address = known_address(host)
+        if isinstance(address, str):
+            rivals: tuple[object, ...] = (address,)
+        elif address.is_unspecified:
+            rivals = (address.version,)  # which each address of this version has left
+        else:
+            rivals = (address, type(address)(0))
+        for other in (taken[rival, port] for rival in rivals if port and (rival, port) in taken):
+            where = f"of {host} twice" if known_address(other) == address else f"of {other} and of {host}"
+            raise ConfigurationError(f"{table}: expected a port for each, found {port} {where}")
+        taken[address, port] = host
+        if not isinstance(address, str):
+            taken[address.version, port] = host
 
 
 __all__ = [
@@ -102,4 +119,5 @@ __all__ = [
     "User",
     "Where",
     "WhereAnonymous",
+    "check_places",
 ]

@@ -110,6 +110,15 @@ def check_host(name: str, host: str) -> None:
         raise ConfigurationError(f"{name}: expected the name or the address of a host, found {host!r}")
 
 
+def known_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | str:
+    """Return the address that a host is, or stands for without a resolver; otherwise its name, in small letters."""
+    name = host.lower()
+    try:
+        return ipaddress.ip_address("127.0.0.1" if name == "localhost" else name)
+    except ValueError:
+        return name
+
+
 __all__ = [
     "TIME_MS_MAX",
     "TYPE_NAMES",
@@ -117,6 +126,7 @@ __all__ = [
     "check_fields",
     "check_host",
     "check_pattern",
+    "known_address",
     "meant",
     "take_paths",
 ]
