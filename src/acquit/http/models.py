@@ -6,9 +6,9 @@ Models of requests are checked. Values of AMQP have the form of `protocol.jsonfo
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Any, Final, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from acquit.broker.admin.connection_operations import REASON_MAX
 from acquit.broker.admin.survey_operations import ORDERS
@@ -19,24 +19,16 @@ ULONG_MAX: Final = (1 << 64) - 1
 
 
 class CheckedModel(BaseModel):
-    """The base of what is asked for: a name that it does not have is refused, and so is true or false for a number.
-    Both are numbers to Python: ``{"max": true}`` would purge one message."""
+    """The base of what is asked for: a name that it does not have is refused."""
 
     model_config = ConfigDict(extra="forbid")
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def check_number(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse true and false for a field that is a number, or a list of some."""
-        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation)
-        if int in kinds and any(isinstance(one, bool) for one in (value if isinstance(value, list) else [value])):
-            raise ValueError("a number is expected, not true or false")
-        return value
 
+class CheckedBody(CheckedModel):
+    """The base of bodies, where a value has the type that JSON gives it: ``true`` is no number, nor is ``"5"``, and
+    ``"no"`` is no truth value. In a query all are texts."""
 
-def _kinds(hint: object) -> set[object]:
-    """Return the types that a hint names."""
-    return {hint}.union(*map(_kinds, get_args(hint)))
+    model_config = ConfigDict(strict=True)
 
 
 class NamedQuery(CheckedModel):
@@ -107,7 +99,7 @@ class QueuePage(BaseModel):
     warnings: list[str]
 
 
-class NewQueue(CheckedModel):
+class NewQueue(CheckedBody):
     """The kind of what is to be made."""
 
     kind: Literal["queue", "topic"] = "queue"
@@ -133,7 +125,7 @@ class DeletedNode(BaseModel):
     links: int
 
 
-class ChoiceBody(CheckedModel):
+class ChoiceBody(CheckedBody):
     """The messages that are meant; all, where nothing is said."""
 
     max: int | None = Field(None, ge=1, le=ULONG_MAX, description="So many at most.")
@@ -147,7 +139,7 @@ class RedriveBody(ChoiceBody):
     dry_run: bool = Field(False, description="True to only say what would go where.")
 
 
-class PauseBody(CheckedModel):
+class PauseBody(CheckedBody):
     """The side of a queue that is paused."""
 
     paused: Literal["none", "producers", "consumers", "both"]
@@ -216,7 +208,7 @@ class PurgedCount(BaseModel):
     purged: int
 
 
-class MoveBody(CheckedModel):
+class MoveBody(CheckedBody):
     """The messages that are to be moved, and where."""
 
     to: str = Field(description="Another queue, made if its policy allows.")
@@ -306,7 +298,7 @@ class RowPage(BaseModel):
     items: list[dict[str, Any]]
 
 
-class CancelBody(CheckedModel):
+class CancelBody(CheckedBody):
     """The messages that are cancelled, of those that wait for their time: one of these keys."""
 
     sequence: int | None = Field(None, ge=0, le=ULONG_MAX)
@@ -364,7 +356,7 @@ class ConfigurationChanges(BaseModel):
     changes: list[ConfigurationChange]
 
 
-class MessageBody(CheckedModel):
+class MessageBody(CheckedBody):
     """A message that is to be posted, by its parts. Values of AMQP have the form of `--json`."""
 
     body: Any = Field(None, description='Text, or `{"base64": ...}` for octets, or any other value of AMQP.')
@@ -406,7 +398,7 @@ class AddressInForce(BaseModel):
     rules: list[RuleInForce] = Field(description="Of each setting, the first that has it counts.")
 
 
-class SettingsBody(CheckedModel):
+class SettingsBody(CheckedBody):
     """The settings that an address, or a pattern, is to have."""
 
     settings: dict[str, bool | int | float | str] = Field(

@@ -322,6 +322,40 @@ def test_true_is_no_number(broker: acquit.Broker, path: str, body: dict[str, obj
     assert queues(broker, "?contains=truth").json["items"][0]["depth"] == before
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("queues/texts/purge", {"max": "5"}, "body.max"),
+        ("queues/texts/purge", {"sequences": [1, "2"]}, "body.sequences.1"),
+        ("queues/texts/move", {"to": "x", "max": "5"}, "body.max"),
+        ("queues/texts/move", {"to": "x", "sequences": ["1"]}, "body.sequences.0"),
+        ("queues/texts/redrive", {"max": "5"}, "body.max"),
+        ("queues/texts/redrive", {"dry_run": "no"}, "body.dry_run"),
+        ("queues/texts/redrive", {"dry_run": 0}, "body.dry_run"),
+        ("queues/texts/messages", {"body": "x", "priority": "5"}, "body.priority"),
+        ("queues/texts/messages", {"body": "x", "ttl_ms": "5"}, "body.ttl_ms"),
+        ("queues/texts/messages", {"body": "x", "durable": "no"}, "body.durable"),
+        ("queues/texts/scheduled/cancel", {"sequence": "5"}, "body.sequence"),
+        ("queues/texts/scheduled/cancel", {"all": "true"}, "body.all"),
+    ],
+)
+def test_a_text_is_no_number_and_no_truth(
+    broker: acquit.Broker, path: str, body: dict[str, object], field: str
+) -> None:
+    ask(broker.http_url, f"{API}/queues/texts", "PUT", {})
+    assert ask(broker.http_url, f"{API}/queues/texts/messages", "POST", {"body": "x"}).status == 200
+    before = queues(broker, "?contains=texts").json["items"][0]["depth"]
+    answer = ask(broker.http_url, f"{API}/{path}", "POST", body)
+    assert answer.status == 400, answer
+    assert f"{field}: " in answer.detail
+    assert queues(broker, "?contains=texts").json["items"][0]["depth"] == before
+
+
+def test_every_body_takes_the_types_of_json_alone() -> None:
+    for route in ROUTES:
+        assert route.body is None or route.body.model_config["strict"], route.path
+
+
 def test_a_selector_that_is_none(broker: acquit.Broker) -> None:
     ask(broker.http_url, f"{API}/queues/chosen", "PUT", {})
     assert ask(broker.http_url, f"{API}/queues/chosen/move", "POST", {"to": "x", "selector": "1 +"}).status == 400
