@@ -25,6 +25,7 @@ from acquit.ledger.balance import balance
 from acquit.ledger.fold import read_fold
 from acquit.store.disk import NOT_HERE, OpenMode, PosixDisk, read_holder
 from acquit.store.folder import PART
+from acquit.store.ownership import make_file
 from acquit.store.reading import FolderReader
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -200,11 +201,11 @@ def holder(data: Path) -> Diagnosis:
     """Say whether a broker is running on the folder. The lock is tried, and given back at once."""
     none = "none is running on this folder"
     try:
-        fd = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        fd = make_file(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return ok("broker", none)
     except OSError as error:
-        return warning("broker", f"{data / 'lock'} cannot be opened: {error.strerror}", "run as the broker's user")
+        return problem("broker", f"{data / 'lock'} cannot be opened: {error.strerror}", "run as the broker's user")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

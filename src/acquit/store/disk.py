@@ -339,7 +339,7 @@ class _LockedDisk(PosixDisk):
 
     def _holder(self, folder: int) -> str:
         try:
-            file = os.open(self._path.name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+            file = make_file(self._path, os.O_RDONLY | os.O_CLOEXEC, folder=folder)
         except OSError:  # it was removed
             return _SOMEBODY
         try:

@@ -11,7 +11,9 @@ could put a link to another's file in its place, and no such file must change ha
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -21,9 +23,15 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 def make_file(path: Path, flags: int, *, folder: int | None = None) -> int:
     """Open a file by `os.open`, with mode 0600 where the flags make it, and return the descriptor. `folder`: descriptor
-    of the folder that it is in, where there is one. Errors name the path."""
+    of the folder that it is in, where there is one. Errors name the path. What is no file, nor a folder, which cannot
+    be read, is an OSError: to open a pipe is to wait for its other end, for ever."""
     try:
-        return _make_file(path, flags, folder)
+        made = _make_file(path, flags | os.O_NONBLOCK, folder)
+        mode = os.fstat(made).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            os.close(made)
+            raise OSError(errno.EINVAL, "expected a file, found a pipe or a device")
+        return made
     except OSError as error:
         error.filename = str(path)  # and not the name in the folder alone
         raise

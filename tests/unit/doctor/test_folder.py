@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,12 @@ def test_a_broker_that_runs_is_seen_and_not_disturbed(tmp_path: Path) -> None:
         left = folder.holder(data)
     assert (left.severity, "held by process 4711, which is not running here" in left.found) == (WARNING, True)
     assert folder.used_bytes(data) > 0
+
+
+def test_a_lock_that_cannot_be_taken_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(os.devnull)
+    found = folder.holder(tmp_path)
+    assert (found.severity, "lock cannot be opened: expected a file" in found.found) == (PROBLEM, True)
 
 
 def test_a_folder_of_something_else(tmp_path: Path) -> None:

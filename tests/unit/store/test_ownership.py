@@ -33,6 +33,22 @@ def test_a_new_file_and_a_new_folder_are_those_of_their_folders_owner(tmp_path: 
         make_file(tmp_path / "folder" / "file", WRITTEN | os.O_EXCL)
 
 
+@pytest.mark.parametrize("mode", OpenMode)
+def test_what_is_no_file_is_not_opened(tmp_path: Path, mode: OpenMode) -> None:
+    """Who opens a pipe to read from it waits until somebody opens it to write."""
+    pipe, device = tmp_path / "pipe", tmp_path / "device"
+    os.mkfifo(pipe)
+    device.symlink_to(os.devnull)
+    end = os.open(pipe, os.O_RDWR)  # so that a test that fails ends as well
+    try:
+        for path in (pipe, device):
+            with pytest.raises(OSError, match="expected a file, found a pipe or a device") as caught:
+                PosixDisk().open(path, mode).close()
+            assert caught.value.filename == str(path)
+    finally:
+        os.close(end)
+
+
 def test_what_a_link_names_does_not_change_hands(tmp_path: Path, owners: Owners) -> None:
     (tmp_path / "anothers").write_text("secret")
     (tmp_path / "lock").symlink_to(tmp_path / "anothers")

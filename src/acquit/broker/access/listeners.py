@@ -186,7 +186,9 @@ def _check_names(options: BrokerOptions) -> None:
 
 
 def _find_users(path: Path, *, needed: bool) -> UsersFile | None:
-    """Read the users file; None where it is not there, unless it is `needed`."""
+    """Read the users file; None where it is not there, unless it is `needed`: that one may be a pipe."""
+    if not needed and path.exists() and not path.is_file():
+        raise ConfigurationError(f"users_file: {path}: expected a file, found something else")
     try:
         found = load_users(path)
     except FileNotFoundError:

@@ -274,6 +274,13 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
     assert "hunter22" not in repr(keys(tmp_path, password="hunter22"))
 
 
+def test_the_users_file_of_the_folder_is_a_file(tmp_path: Path) -> None:
+    """A pipe would be waited for, as the broker starts and at each reload. This device shows it without."""
+    (tmp_path / "users.toml").symlink_to(os.devnull)
+    with pytest.raises(ConfigurationError, match=r"users_file: .*users.toml: expected a file, found something else"):
+        make_keys(BrokerOptions(), tmp_path)
+
+
 def test_a_key_may_come_through_a_pipe_as_a_broker_starts(tmp_path: Path) -> None:
     """It is opened once: whoever opens it to see whether it can be read takes the key from who reads it."""
     key = tmp_path / "key"
