@@ -69,7 +69,7 @@ def examine(data: Path, options: BrokerOptions) -> Iterator[Diagnosis]:
     kind = file_system(place, mounts())
     yield judge_file_system(place, kind)
     within = (data / "journal", data / "archive") if place == data.absolute() and os.access(data, os.X_OK) else ()
-    shut = {path: verb for path in (place, *within) if path.exists() and (verb := _shut(path))}
+    shut = {path: verb for path in (place, *within) if os.path.lexists(path) and (verb := _shut(path))}
     for path, verb in shut.items():
         yield problem("folder", f"{path} cannot be {verb} by this user", "run as the broker's user, or chown it")
     if shut:

@@ -52,11 +52,12 @@ def _make_file(path: Path, flags: int, folder: int | None) -> int:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder with mode 0700, unless it is there."""
+    """Make a folder with mode 0700, unless it is there. A link that leads nowhere is FileNotFoundError."""
     with _opened(path.parent) as around:
         try:
             os.mkdir(path.name, 0o700, dir_fd=around)
         except FileExistsError:
+            os.stat(path.name, dir_fd=around)
             return
         if os.geteuid() != 0:
             return

@@ -115,6 +115,12 @@ def test_a_lock_that_cannot_be_taken_is_a_problem(tmp_path: Path) -> None:
     assert (found.severity, "lock cannot be opened: expected a file" in found.found) == (PROBLEM, True)
 
 
+def test_a_link_that_leads_nowhere_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "archive").symlink_to(tmp_path / "away")
+    found = [one.found for one in folder.examine(tmp_path, BrokerOptions.small()) if one.severity is PROBLEM]
+    assert f"{tmp_path / 'archive'} cannot be written by this user" in found
+
+
 def test_a_folder_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     assert folder.journal(tmp_path).severity is PROBLEM

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from acquit.errors import StoreError
 from acquit.ledger.recovery import close_journal, open_journal
 from acquit.store.backup import mark
 from acquit.store.disk import OpenMode, PosixDisk
@@ -47,6 +48,17 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path, mode: OpenMode) -> None:
             assert caught.value.filename == str(path)
     finally:
         os.close(end)
+
+
+def test_a_link_that_leads_nowhere_is_no_folder(tmp_path: Path) -> None:
+    """A broker without its archive would end when the first segment leaves for it."""
+    (tmp_path / "archive").symlink_to(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        make_folder(tmp_path / "archive")
+    with pytest.raises(StoreError, match=f"cannot use {tmp_path} as a data folder: {tmp_path / 'archive'}: No such"):
+        open_journal(tmp_path, JournalOptions.small())
+    (tmp_path / "away").mkdir()
+    make_folder(tmp_path / "archive")
 
 
 def test_what_a_link_names_does_not_change_hands(tmp_path: Path, owners: Owners) -> None:
