@@ -312,13 +312,14 @@ class Server:
         """False while postings are refused because the disk is full."""
         return not self._opened.journal.full
 
-    def disk_free_bytes(self) -> int:
-        """Return the bytes that the disk of the data folder has left for this user. On any thread: it asks the disk."""
-        return shutil.disk_usage(self._data).free
-
-    def disk_bytes(self) -> int:
-        """Return the size of that disk. On any thread: it asks the disk."""
-        return shutil.disk_usage(self._data).total
+    def disk_room(self) -> tuple[int, int] | None:
+        """Return the bytes that the disk of the data folder has left for this user, and its size; None where the disk
+        does not say, or the folder is gone. On any thread: it asks the disk."""
+        try:
+            found = shutil.disk_usage(self._data)
+        except OSError:
+            return None
+        return found.free, found.total
 
     @property
     def syncs(self) -> Durations:

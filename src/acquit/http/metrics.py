@@ -269,10 +269,11 @@ def _whole(found: Mapping[Any, Any], bridge: Bridge) -> Iterator[Metric]:
         ("journal_segments", "Segments of the journal.", found["segments"]),
         ("journal_segment_bytes", "Bytes of these files.", found["segment_bytes"]),
         ("journal_pending_bytes", "Bytes that wait to be written.", found["journal_pending_bytes"]),
-        ("disk_free_bytes", "Bytes that the disk of the data folder has left.", bridge.server.disk_free_bytes()),
-        ("disk_bytes", "Size of that disk.", bridge.server.disk_bytes()),
     ):
         yield _gauge(f"acquit_{name}", text, value)
+    if (room := bridge.server.disk_room()) is not None:
+        yield _gauge("acquit_disk_free_bytes", "Bytes that the disk of the data folder has left.", room[0])
+        yield _gauge("acquit_disk_bytes", "Size of that disk.", room[1])
     yield CounterMetricFamily("acquit_journal_written_bytes", "Bytes written to the journal.", found["journal_bytes"])
     for name, text, durations in (
         ("journal_sync", "Time from the begin of a batch until it is durable.", bridge.server.syncs),

@@ -88,6 +88,19 @@ def test_what_was_posted_is_what_left_and_what_is_there() -> None:
     assert row.split("`outcome`: ")[1].strip(" |").split(", ") == list(RETIRED_FIGURES)
 
 
+def gone(path: Path) -> None:
+    raise FileNotFoundError(str(path))
+
+
+def test_a_disk_that_does_not_say_how_large_it_is_has_no_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a broker was moved away: all other figures are as good as before."""
+    with acquit.Broker(http_port=0, config=BrokerOptions.small()) as broker:
+        monkeypatch.setattr("shutil.disk_usage", gone)
+        names = {name for name, _ in scrape(broker)[1]}
+    assert not names & {"acquit_disk_free_bytes", "acquit_disk_bytes"}
+    assert "acquit_connections" in names
+
+
 def test_the_checker_of_prometheus_has_nothing_to_say() -> None:
     with acquit.Broker(http_port=0, config=BrokerOptions.small()) as broker:
         with acquit.connect(broker.url) as connection, connection.session() as session:
