@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from acquit.client import core
 from acquit.client.products import UNKNOWN
 from acquit.errors import EndpointError, LinkDetached, MessageRejected, MessageReleased, SessionEnded
 from acquit.protocol.constants import ACCEPTED, Outcome
+from acquit.protocol.types import Described, Symbol
 from acquit.testing import Proxy
 from tests.interop.foreign import ForeignBroker
 from tests.interop.observations import Observer
@@ -206,6 +208,52 @@ def test_selectors(connection: acquit.Connection, queue: str, observe: Observer)
         except EndpointError as refused:
             why = str(refused)
     observe("selector", chosen, why)
+
+
+@pytest.mark.promise("no-lies")
+@pytest.mark.parametrize("mode", [AckMode.NO_ACK, AckMode.INDIVIDUAL])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"browse": True},
+        {"selector": "colour = 'blue'"},
+        {"filters": {"mine": Described(Symbol("mine:filter"), "blue")}},
+        {"filters": {"subject": Described(Symbol("apache.org:legacy-amqp-direct-binding:string"), "blue")}},
+    ],
+    ids=["browse", "selector", "filter", "subject"],
+)
+def test_what_is_not_granted_takes_nothing(
+    foreign: ForeignBroker, connection: acquit.Connection, queue: str, mode: AckMode, asked: dict[str, Any]
+) -> None:
+    """Neither what was not asked for, nor anything at all before the link is refused."""
+    colour = {"colour": "red"}
+    red = [Message(str(number), subject="red", application_properties=colour) for number in range(30)]
+    fill(connection, queue, *red)
+    with foreign.connect() as asking:
+        try:
+            receiver = asking.session(mode).receiver(queue, **asked)
+        except EndpointError:
+            pass
+        else:
+            seen = receiver.receive(timeout=PATIENCE_S if "browse" in asked else NOTHING_S)
+            assert (seen is not None) is ("browse" in asked)
+    with connection.session(AckMode.AUTO) as session, session.receiver(queue) as receiver:
+        bodies = [message.body for _ in range(30) if (message := receiver.receive(timeout=PATIENCE_S)) is not None]
+    assert sorted(bodies, key=str) == sorted(map(str, range(30)))
+
+
+def test_a_queue_that_is_asked_for_as_a_topic(
+    foreign: ForeignBroker, connection: acquit.Connection, queue: str, name: str
+) -> None:
+    """Nothing is taken from it for who wants copies, unless the broker repeats what it was asked for. Ours has both."""
+    fill(connection, queue, "work")
+    subscribed: dict[str, Any] = {"subscription": Subscription(name=f"{name}-s", shared=True)}
+    for asked in [subscribed] if foreign.name == "rabbitmq" else [subscribed, {"topic": True}]:
+        with pytest.raises(EndpointError) if foreign.name != "acquit" else nullcontext():
+            connection.session().receiver(queue, **asked)
+    with connection.session() as session:
+        message = session.receiver(queue).receive(timeout=PATIENCE_S)
+        assert message is not None and message.body == "work"
 
 
 def test_no_local(foreign: ForeignBroker, connection: acquit.Connection, name: str, observe: Observer) -> None:

@@ -21,8 +21,9 @@ class Product(NamedTuple):
     that they grant *first* (2.6.3, 2.7.3)."""
     repeats_source: bool = False
     """True if the peer's *attach* repeats what was asked of the source although the peer does nothing of it (3.5.3):
-    distribution-mode, filters, durability and capabilities."""
-
+    distribution-mode, selectors, durability and capabilities."""
+    repeats_filters: bool = False
+    """True if the peer's *attach* repeats every filter, and the peer applies none but those of its streams (3.5.8)."""
     wants_attach_answered: bool = False
     """True if the peer ends the session for a *flow* that comes before it has answered the *attach*, where it takes the
     link from an earlier connection: as may be after each loss of one (2.6.1, 2.7.4)."""
@@ -33,8 +34,13 @@ UNKNOWN: Final = Product()
 _KNOWN: Final[tuple[tuple[str, tuple[int, ...], Product], ...]] = (
     ("acquit", (), Product(keeps_first_acquirer=True)),
     ("Apache Qpid Broker-J Core", (), Product(wants_attach_answered=True)),
-    ("RabbitMQ", (), Product(refuses_second=True, repeats_source=True)),
-    ("RabbitMQ", (4,), Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)),
+    ("RabbitMQ", (), Product(refuses_second=True, repeats_source=True, repeats_filters=True)),
+    (
+        "RabbitMQ",
+        (4,),
+        Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True, repeats_filters=True),
+    ),
+    ("RabbitMQ", (4, 1), Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)),
     ("RabbitMQ", (4, 3), Product(keeps_first_acquirer=True, refuses_second=True)),
 )
 """Rows of a product, the first version of which the row holds, and its peculiarities; the older first."""

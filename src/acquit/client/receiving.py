@@ -33,7 +33,7 @@ from acquit.client.modes import CreditReturn
 from acquit.client.options import ReceiverSpec
 from acquit.client.receipts import Milestone, ReceiptStatus, SettlementReceipt
 from acquit.client.received import MessageCore, ReceiverBase, SessionCoreBase
-from acquit.client.sources import asked_filters, make_source, not_applied
+from acquit.client.sources import asked_filters, is_choosy, is_queue_for_topic, make_source, not_applied
 from acquit.client.tracing import Tracer
 from acquit.errors import AcquitError, CreditExhausted, EndpointError, LinkDetached
 from acquit.protocol.constants import ACCEPTED, RELEASED, Outcome
@@ -128,7 +128,7 @@ class ReceiverCore(ReceiverBase):
         self._paused = False
         self._silent = False
         """True while nothing is granted before the peer has answered the attach: it does not bear that, or its answer
-        tells first what it is to resume (`resuming`)."""
+        tells first what it is to resume (`resuming`), or whether it does what was asked (`sources.is_choosy`)."""
         self._pulling = 0
         self._queries: list[Milestone] = []
         self._average_bytes = 0.0
@@ -284,9 +284,10 @@ class ReceiverCore(ReceiverBase):
     # -- loop side: life -----------------------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Attach, and grant the first credit with it where the peer bears that."""
+        """Attach, and grant the first credit with it, unless the peer does not bear that, or something was asked for
+        that its answer may not grant: what it sends settled before it hears that we refuse the link is gone."""
         spec, mode = self.spec, self.mode
-        self._silent = self.session.core.peer.wants_attach_answered
+        self._silent = self.session.core.peer.wants_attach_answered or is_choosy(spec)
         self.link = self.session.engine.attach_receiver(
             spec.name,
             source=make_source(spec, OUTCOMES, named=self.session.core.named, default_outcome=mode.default_outcome),
@@ -304,12 +305,14 @@ class ReceiverCore(ReceiverBase):
         granted = self.link.source
         spec = self.spec
         refused = None
-        parrot = self.session.core.peer.repeats_source
-        if spec.browse and (granted is None or granted.distribution_mode != StdDistMode.COPY or parrot):
+        peer = self.session.core.peer
+        if spec.browse and (granted is None or granted.distribution_mode != StdDistMode.COPY or peer.repeats_source):
             refused = "the peer does not let us browse (distribution-mode copy)"
-        elif spec.subscription is not None and parrot:
+        elif spec.subscription is not None and peer.repeats_source:
             refused = "the peer keeps no subscriptions that have a name"
-        elif missing := not_applied(asked_filters(spec), granted.filter if granted else None, parrot=parrot):
+        elif is_queue_for_topic(spec, granted):
+            refused = "the peer has a queue there, and no topic"
+        elif missing := not_applied(asked_filters(spec), granted.filter if granted else None, peer):
             refused = f"the peer does not apply the filter {', '.join(missing)}"
         elif self._reliable and not spec.browse and self.link.snd_settle_mode is SndSettleMode.SETTLED:
             # What is settled as it is sent can be given back by nobody, and is in no transaction.

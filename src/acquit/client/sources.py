@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from acquit.client.options import ReceiverSpec
+from acquit.client.products import UNKNOWN, Product
 from acquit.protocol.constants import Outcome
 from acquit.protocol.definitions import (
     DeleteOnClose,
@@ -28,6 +29,10 @@ _CODES: Final[Mapping[object, object]] = {
     _NO_LOCAL_FILTER: ULong(0x0000_468C_0000_0003),
 }
 """A filter is known by either of its descriptors (protocol: apache.org filters)."""
+_QUEUES: Final = frozenset(("queue", "temporary-queue"))
+_TOPICS: Final = frozenset(("topic", "temporary-topic"))
+_OF_STREAMS: Final = "rabbitmq:stream-"
+"""How the names begin of the filters that RabbitMQ's streams apply. They are known there by their keys."""
 
 
 def make_source(
@@ -58,6 +63,20 @@ def make_source(
     )
 
 
+def is_choosy(spec: ReceiverSpec) -> bool:
+    """Return True if the receiver asks for something of its source that a peer may not grant, and attach it all the
+    same: what its answer says of that has to be looked at."""
+    return spec.browse or spec.topic or spec.subscription is not None or asked_filters(spec) is not None
+
+
+def is_queue_for_topic(spec: ReceiverSpec, granted: Source | None) -> bool:
+    """Return True if a topic was asked for, and the peer says that it gives a queue (3.5.3)."""
+    if granted is None or not (spec.topic or spec.subscription is not None):
+        return False
+    kinds = set(granted.capabilities)
+    return bool(kinds & _QUEUES) and not kinds & _TOPICS
+
+
 def asked_filters(spec: ReceiverSpec) -> Mapping[str, object] | None:
     """All filters of the source, by the names they get here."""
     filters = dict(spec.filters or {})
@@ -69,18 +88,21 @@ def asked_filters(spec: ReceiverSpec) -> Mapping[str, object] | None:
 
 
 def not_applied(
-    asked: Mapping[str, object] | None, granted: Mapping[str, object] | None, *, parrot: bool = False
+    asked: Mapping[str, object] | None, granted: Mapping[str, object] | None, peer: Product = UNKNOWN
 ) -> list[str]:
-    """Names of filters that the peer did not echo, which means that it does not apply them (3.5.8). A `parrot` echoes
-    selectors and no-local in any case, and applies neither."""
-    heard = {
-        name: kind
-        for name, value in (granted or {}).items()
-        if not ((kind := _kind(value)) in _CODES.values() and parrot)
-    }
+    """Names of filters that the peer did not echo, which means that it does not apply them (3.5.8), or that it is known
+    to echo in any case."""
+    heard = {name: kind for name, value in (granted or {}).items() if _is_true(name, kind := _kind(value), peer)}
     return sorted(
         name for name, value in (asked or {}).items() if _kind(value) not in heard.values() and name not in heard
     )
+
+
+def _is_true(name: str, kind: object, peer: Product) -> bool:
+    """Return True if the peer applies a filter that it has echoed."""
+    if peer.repeats_filters:
+        return name.startswith(_OF_STREAMS)
+    return not (peer.repeats_source and kind in _CODES.values())
 
 
 def _kind(value: object) -> object:
@@ -88,4 +110,4 @@ def _kind(value: object) -> object:
     return _CODES.get(descriptor, descriptor)
 
 
-__all__ = ["asked_filters", "make_source", "not_applied"]
+__all__ = ["asked_filters", "is_choosy", "is_queue_for_topic", "make_source", "not_applied"]

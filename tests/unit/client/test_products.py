@@ -4,8 +4,9 @@ import pytest
 
 from acquit.client.products import UNKNOWN, Product, product_of
 
-RABBITMQ_3 = Product(refuses_second=True, repeats_source=True)
-RABBITMQ_4_0 = Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)
+RABBITMQ_3 = Product(refuses_second=True, repeats_source=True, repeats_filters=True)
+RABBITMQ_4_0 = Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True, repeats_filters=True)
+RABBITMQ_4_1 = Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)
 RABBITMQ_4_3 = Product(keeps_first_acquirer=True, refuses_second=True)
 
 
@@ -21,7 +22,8 @@ RABBITMQ_4_3 = Product(keeps_first_acquirer=True, refuses_second=True)
         ({"product": "RabbitMQ"}, RABBITMQ_3),
         ({"product": "RabbitMQ", "version": "3.13.7"}, RABBITMQ_3),
         ({"product": "RabbitMQ", "version": "4.0.5"}, RABBITMQ_4_0),
-        ({"product": "RabbitMQ", "version": "4.2.9"}, RABBITMQ_4_0),
+        ({"product": "RabbitMQ", "version": "4.1.0"}, RABBITMQ_4_1),
+        ({"product": "RabbitMQ", "version": "4.2.9"}, RABBITMQ_4_1),
         ({"product": "RabbitMQ", "version": "4.3.0-beta.1"}, RABBITMQ_4_3),
         ({"product": "RabbitMQ", "version": "4.3-rc.1"}, RABBITMQ_4_3),
         ({"product": "RabbitMQ", "version": "10.0"}, RABBITMQ_4_3),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -136,7 +137,8 @@ def test_a_peer_that_does_not_let_us_browse_gets_nothing_consumed() -> None:
 
 
 OLD_RABBITMQ: dict[str, object] = {"product": "RabbitMQ", "version": "4.0.5"}
-STREAM_OFFSET = {Symbol("rabbitmq:stream-offset-spec"): Described(Symbol("rabbitmq:stream-offset-spec"), "first")}
+OFFSET_SPEC = Symbol("rabbitmq:stream-offset-spec")
+STREAM_OFFSET: dict[str, object] = {OFFSET_SPEC: Described(OFFSET_SPEC, "first")}
 
 
 def test_who_repeats_what_was_asked_does_not_let_us_browse() -> None:
@@ -168,6 +170,55 @@ def test_who_repeats_what_was_asked_applies_no_filter_of_jms(asked: dict[str, An
             receiver.attached.check()
 
 
+OWN: dict[str, object] = {"mine": Described(Symbol("mine:filter"), "x")}
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"), [("3.13.7", True), ("4.0.5", True), ("4.1.0", False), ("4.3.0", False)]
+)
+def test_who_repeats_every_filter_applies_none_but_those_of_streams(version: str, refused: bool) -> None:
+    rig = Rig(Server(properties={"product": "RabbitMQ", "version": version}))
+    rig.server.filters = True
+    session = rig.session()
+    for name, filters in (("mine", OWN), ("of streams", {"of streams": STREAM_OFFSET[OFFSET_SPEC]})):
+        own = rig.receiver(session, name, filters=filters)
+        says = pytest.raises(errors.LinkDetached, match=f"the peer does not apply the filter {name}")
+        with says if refused else nullcontext():
+            own.attached.check()
+    rig.receiver(session, "streams", filters=STREAM_OFFSET).attached.check()
+    rig.receiver(session, "by name", filters={"rabbitmq:stream-filter": "red"}).attached.check()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"browse": True},
+        {"selector": "a = 1"},
+        {"no_local": True},
+        {"filters": OWN},
+        {"topic": True},
+        {"subscription": Subscription(name="s", shared=True)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mode", ["no_ack", "individual"])
+def test_nothing_is_granted_before_the_peer_has_said_whether_it_does_what_was_asked(
+    asked: dict[str, Any], mode: str
+) -> None:
+    """Else it sends, settled perhaps, what was not asked for, before it hears that the link is refused."""
+    rig = Rig()
+    session = rig.session(mode)
+    rig.server.silent = True
+    receiver = rig.receiver(session, prefetch=7, run=False, **asked)
+    receiver.begin_wait()
+    rig.run()
+    link = rig.peer.sending
+    assert link.early_flow is None
+    link.accept_attach()
+    rig.run()
+    assert (link.credit, receiver.failure) == (7, None)
+
+
 def test_a_filter_that_the_peer_does_not_apply_ends_the_link() -> None:
     rig = Rig()
     selector = {Symbol("selector"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
@@ -194,8 +245,8 @@ def test_a_peer_that_sends_settled_where_unsettled_was_asked_for_ends_the_link(m
 
 
 def come_back(rig: Rig, snd_settle_mode: SndSettleMode | None = None) -> None:
-    """The connection is lost and restored, and the peer, which has our credit by then, grants the link without a
-    filter, and sends at once."""
+    """The connection is lost and restored, and the peer grants the link without a filter, and sends at once if it has
+    our credit by then."""
     rig.cut()
     rig.server.heard.clear()
     rig.server.silent = True
@@ -204,7 +255,6 @@ def come_back(rig: Rig, snd_settle_mode: SndSettleMode | None = None) -> None:
     assert isinstance(requested.link, SendingLink)
     requested.link.accept_attach(source=Source("q"), snd_settle_mode=snd_settle_mode)
     rig.server.offer("q", *[b"m"] * 8)  # those behind the first come in a run, where that is wanted
-    assert not rig.server.queues["q"]
     rig.run()
 
 
@@ -218,6 +268,7 @@ def test_nothing_is_taken_over_a_link_that_comes_back_without_its_filter(mode: A
     receiver = rig.receiver(rig.session(mode), selector="a = 1", in_runs=in_runs)
     receiver.attached.check()
     come_back(rig)
+    assert len(rig.server.queues["q"]) == 8, "in NO_ACK what is sent is gone"
     assert not receiver.buffer
     with pytest.raises(errors.LinkDetached, match="the peer does not apply the filter jms-selector"):
         receiver.check()
@@ -228,6 +279,7 @@ def test_nothing_is_taken_over_a_link_that_comes_back_settled(in_runs: bool) -> 
     rig = Rig(reconnect=Reconnect())
     receiver = rig.receiver(rig.session(AckMode.INDIVIDUAL), in_runs=in_runs)
     come_back(rig, SndSettleMode.SETTLED)
+    assert not rig.server.queues["q"]
     assert not receiver.buffer
     with pytest.raises(errors.LinkDetached, match="the peer sends settled where unsettled was asked for"):
         receiver.check()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from acquit.client.sources import NO_LOCAL, SELECTOR, make_source, not_applied
+from acquit.client.sources import NO_LOCAL, SELECTOR, is_queue_for_topic, make_source, not_applied
 from acquit.client.subscriptions import Subscription
-from acquit.protocol.definitions import DeleteOnClose
+from acquit.protocol.definitions import DeleteOnClose, Source
 from acquit.protocol.types import Described, Symbol, ULong
 from tests.support.server import receiver_spec
 
@@ -55,3 +55,20 @@ def test_a_filter_counts_as_applied_by_its_descriptor_under_any_key() -> None:
     }
     assert not_applied(source.filter, {"x": Described(ULong(0x0000_468C_0000_0004), "a = 1")}) == [NO_LOCAL]
     assert not_applied(source.filter, None) == [SELECTOR, NO_LOCAL]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "refused"),
+    [
+        ({"topic": True}, ("queue",), True),
+        ({"subscription": Subscription(name="s", shared=True)}, ("queue",), True),
+        ({"address": None, "topic": True}, ("temporary-queue",), True),
+        ({"topic": True}, (), False),
+        ({"topic": True}, ("queue", "topic"), False),
+        ({}, ("queue",), False),
+    ],
+)
+def test_a_queue_is_no_topic(asked: dict[str, object], said: tuple[str, ...], refused: bool) -> None:
+    spec = receiver_spec(**{"name": "r", **asked})  # type: ignore[arg-type]
+    assert is_queue_for_topic(spec, Source(capabilities=tuple(map(Symbol, said)))) is refused
+    assert not is_queue_for_topic(spec, None)

@@ -363,7 +363,7 @@ def test_a_selector_is_refused_where_the_broker_does_not_apply_it(
     broker: acquit.Broker, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As brokers that know none answer: without the filter.
-    monkeypatch.setattr(receiving, "not_applied", lambda asked, granted, parrot: ["jms-selector"])
+    monkeypatch.setattr(receiving, "not_applied", lambda asked, granted, peer: ["jms-selector"])
     with pytest.raises(ConfigurationError, match=f"option selector: the broker at {broker.url} does not apply"):
         QueueDrain(options(broker.url, address, selector="odd"), address, 100, MANY)
 
