@@ -378,6 +378,27 @@ def test_a_log_that_has_lost_its_newest_entry_is_refused(tmp_path: Path, replaye
     assert "\n" not in str(caught.value) and len(queue.available) == 1
 
 
+@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("lost", ["000000000001", "000000000002"], ids=["of the floor", "of a part"])
+def test_a_log_that_has_lost_an_entry_before_others_is_refused(tmp_path: Path, lost: str, replayed: bool) -> None:
+    """Its settlements are taken, though nobody knows: its part would be drained again, and its rows be in no table."""
+    queue = QueueDouble(*(posting(number) for number in range(1, 6)))
+    queue.answers = False
+    first = Query(tmp_path, queue, parts="1")
+    start = first.driver.initial_offset()
+    end = first.driver.latest_offset(start, 1)
+    assert first.batch(start, end) == numbered(1)
+    start, end = end, first.driver.latest_offset(end, 4)
+    first.driver.commit(start)
+    assert first.batch(start, {**end, "parts": 2}) == numbered(2, 3, 4, 5)
+    (tmp_path / "log" / lost).unlink()
+    queue.post(posting(6))
+    again = Query(tmp_path, queue, parts="1")
+    with pytest.raises(SpoolDamaged, match=f"log/{lost} is missing, and there are entries after it") as caught:
+        again.batch(start, end) if replayed else again.run(end)
+    assert "\n" not in str(caught.value) and len(queue.available) == 1
+
+
 def test_a_log_that_has_lost_an_entry_whose_rows_come_again_goes_on(tmp_path: Path) -> None:
     queue = QueueDouble(posting(1))
     queue.answers = False

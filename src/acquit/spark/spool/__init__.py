@@ -41,7 +41,7 @@ from acquit.spark.spool.drain import Drain, Identified, MessageReader, Numbers, 
 from acquit.spark.spool.entries import Forgotten, LogTotals
 from acquit.spark.spool.housekeeping import RetentionOptions, finish_epochs, number_of
 from acquit.spark.spool.identities import Outcome
-from acquit.spark.spool.log import Log, LogState
+from acquit.spark.spool.log import Log, LogState, slot_name
 from acquit.spark.spool.owner import (
     claim,
     claim_source,
@@ -216,12 +216,17 @@ class Spool:
         return self._log.read()
 
     def refuse_lost_entries(self) -> LogState:
-        """Return what the log says now. For the driver, as it begins: one listing.
+        """Return what the log says now. For the driver, as it begins: two listings.
 
-        Raises SpoolDamaged where the log has lost an entry whose rows are acknowledged: its part would be drained as if
-        nobody had come to it yet."""
-        acknowledged = self._store.names("acknowledged")
+        Raises SpoolDamaged where the log has lost an entry before others, whose number would be given to another one,
+        or one whose rows are acknowledged: its part would be drained as if nobody had come to it yet."""
+        listed, acknowledged = self._store.names("log"), self._store.names("acknowledged")
         state = self._log.read()
+        if any(int(name) >= state.next_slot for name in listed if name.isdecimal()):
+            raise SpoolDamaged(
+                f"spool {self.place}: {slot_name(state.next_slot)} is missing, and there are entries after it: restore "
+                "it, or start a new query with a new spool and checkpoint. `acquit spool verify` says what that costs"
+            )
         lost = lost_publications(acknowledged, state)
         if lost:
             raise SpoolDamaged(
