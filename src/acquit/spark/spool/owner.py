@@ -161,7 +161,8 @@ def give_up(store: SpoolStore, begins_after: int) -> SpoolOwner:
         by = "somebody else" if found is None or found.query is None else f"the query {found.query}"
         raise SpoolOwned(f"spool {store.place}: {by} took it while it was given up: stop it, and do this again")
     for name in store.names(""):
-        if name.startswith(f"{OWNER}-"):
+        # Whoever has come meanwhile keeps it.
+        if name.startswith(f"{OWNER}-") and name != _heir_name(free):
             store.remove(name)
     return free
 

@@ -75,6 +75,24 @@ def test_a_spool_that_is_claimed_while_it_is_given_up_is_not_said_to_be_free(
         give_up(store, 5)
 
 
+def test_who_comes_as_soon_as_it_is_given_up_keeps_it(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a service does that is started again and again until it is not refused."""
+    claim(store, "query-1")
+    give_up(store, 1)
+    claim(store, "query-2")
+    other, real = FolderStore(store.place), store.names
+
+    def listed(folder: str) -> list[str]:
+        claim(other, "query-3")
+        return real(folder)
+
+    monkeypatch.setattr(store, "names", listed)
+    give_up(store, 5)
+    with pytest.raises(SpoolOwned, match="belongs to the query query-3, this is query-4"):
+        claim(store, "query-4")
+    assert len(real("")) == 2, "the claim of the second is gone with it"
+
+
 def test_giving_up_again_what_exists_by_an_own_first_try_is_done(
     store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
