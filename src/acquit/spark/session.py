@@ -34,6 +34,7 @@ from acquit.errors import (
     ConnectionLost,
     ConnectTimeout,
     PipelineFailed,
+    SpoolDamaged,
 )
 from acquit.spark.java import use_java
 from acquit.spark.options import SparkAt
@@ -72,7 +73,14 @@ _ANY_ERROR: Final = re.compile(r"^(?:: |Caused by: )?(?:[\w.$]+\.)?(\w*(?:Error|
 
 _TELLING: Final = {
     kind.__name__: kind
-    for kind in (AuthenticationFailed, ConfigurationError, ConnectionFailed, ConnectionLost, ConnectTimeout)
+    for kind in (
+        AuthenticationFailed,
+        ConfigurationError,
+        ConnectionFailed,
+        ConnectionLost,
+        ConnectTimeout,
+        SpoolDamaged,
+    )
 }
 
 

@@ -89,6 +89,8 @@ def test_what_kind_of_failure_it_was_decides_the_exit_code() -> None:
     refused = "org.apache.spark.SparkException: x\nacquit.errors.AuthenticationFailed: SASL refused us"
     assert exit_of(failure_of(Exception(refused))) is Exit.FAILED
     assert exit_of(failure_of(Exception("acquit.errors.ConfigurationError: option x"))) is Exit.USAGE
+    damaged = "pyspark.errors.PySparkRuntimeError: x\nacquit.errors.SpoolDamaged: spool /s: data/1-0-a.arrow is missing"
+    assert exit_of(failure_of(Exception(damaged))) is Exit.UNSOUND
     assert exit_of(failure_of(Exception("java.io.IOException: No space left on device"))) is Exit.FAILED
 
 
