@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,11 +17,12 @@ DEFAULT_URL = "amqp://127.0.0.1:5672"
 CREDENTIAL_VARIABLE: Final = "ACQUIT_PASSWORD"
 """Environment variable with the password of ``--user``. There is no option for one: command lines are for all to
 read."""
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 class PathType(click.Path):
     """A path, as a `pathlib.Path`. The empty one, of a variable that a script has not set, is refused: it would be the
-    folder in which the command runs."""
+    folder in which the command runs. So is a URL: ``s3://bucket/table`` would be a folder ``s3:`` in there."""
 
     def __init__(self, **rules: bool) -> None:
         super().__init__(path_type=Path, **rules)
@@ -28,6 +30,8 @@ class PathType(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("expected a path, found an empty text", param, ctx)
+        if _SCHEME.match(str(value)):
+            self.fail("expected a path on this machine, found a URL", param, ctx)
         return super().convert(value, param, ctx)
 
 

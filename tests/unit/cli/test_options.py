@@ -74,3 +74,19 @@ def test_no_path_may_be_empty(shell: Shell, tmp_path: Path, monkeypatch: pytest.
     ran = shell("spool", "verify", "")
     assert (ran.code, ran.err[:28]) == (Exit.USAGE, "acquit: SPOOL '': expected a")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/table", "S3A://b/t", "file:///data/orders", "hdfs://host:8020/orders"])
+def test_no_path_may_be_a_url(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """It would be a folder where the command runs, such as ``s3:``, and the messages of a queue go there."""
+    monkeypatch.chdir(tmp_path)
+    for arguments in (
+        ["pipeline", "ingest", "orders", url],
+        ["pipeline", "ingest", "orders", "table", "--work", url],
+        ["pipeline", "compact", "table", "--into", url],
+        ["serve", "--data", url],
+    ):
+        ran = shell(*arguments)
+        assert ran.code == Exit.USAGE
+        assert ran.err.endswith(": expected a path on this machine, found a URL\n")
+    assert list(tmp_path.iterdir()) == []
