@@ -98,6 +98,10 @@ class IngestOptions(BrokerAccess, SparkAt):
         unknown = [name for name in self.columns if name not in available]
         if unknown:
             raise ConfigurationError(f"columns: {', '.join(unknown)} given; the source has {', '.join(available)}")
+        for option, names in (("columns", self.columns), ("partition by", self.partition_by)):
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise ConfigurationError(f"{option}: {twice} is given {names.count(twice)} times")
         whole = self.format is TableFormat.DELTA  # which keeps what the source made, and Parquet what is chosen of it
         if whole and self.columns and source.body_as is BodyAs.JSON and BodyAs.JSON not in self.columns:
             raise ConfigurationError(
@@ -155,14 +159,16 @@ class IngestOptions(BrokerAccess, SparkAt):
     def source_options(self) -> dict[str, str]:
         """Return the options in the form that the source takes."""
         queues = self.addresses
-        return {
+        found = {
             **self.access_options(),
             **({"address": queues[0]} if len(queues) == 1 else {"addresses": ",".join(queues)}),
             "spool": self.spool or str(self.work_folder / "spool"),
             "parts": str(self.parts),
             "create": str(self.create).lower(),
-            **self.source,
         }
+        # The source takes names in any case, and each option once.
+        names = {name.lower(): name for name in found}
+        return found | {names.get(name.lower(), name): text for name, text in self.source.items()}
 
 
 def columns_of(source: SourceOptions) -> list[str]:

@@ -60,6 +60,27 @@ def test_no_queue_is_emptied_in_the_place_of_another(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"columns": ("body", "subject", "body")}, "columns: body is given 2 times"),
+        ({"partition_by": ("queue", "queue")}, "partition by: queue is given 2 times"),
+    ],
+)
+def test_a_column_that_is_given_twice_is_named(tmp_path: Path, given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        IngestOptions(url="amqp://host", address="a", table=tmp_path / "t", **given)
+
+
+def test_an_option_of_the_source_is_one_however_its_name_is_written(tmp_path: Path) -> None:
+    options = IngestOptions(
+        url="amqp://host", address="a", table=tmp_path / "t", source={"SPOOL": "/other", "Parts": "7", "Poison": "fail"}
+    )
+    found = options.source_options()
+    assert (found["spool"], found["parts"], found["Poison"]) == ("/other", "7", "fail")
+    assert len({name.lower() for name in found}) == len(found)
+
+
+@pytest.mark.parametrize(
     ("given", "expected_ms"),
     [(None, None), ("0 seconds", 0), ("2s", 2_000), ("2 seconds", 2_000), (" 500ms ", 500), ("3 Minutes", 180_000)],
 )
