@@ -263,7 +263,8 @@ def _stream_files(table: Path) -> Iterator[TableFile]:
     batches, repeats = _lists(table / STREAM_LOG)
     newest = max(repeats, default=-1)
     names = [repeats[newest]] if repeats else []
-    names += [batches[batch] for batch in sorted(batches) if batch > newest]
+    # Each has its own, without rows, too: one that is missing in between is an error, as it is to Spark.
+    names += [table / STREAM_LOG / str(batch) for batch in range(newest + 1, max(batches, default=newest) + 1)]
     for name in names:
         version, *entries = name.read_text(encoding="utf-8").splitlines() or [""]
         if version != _STREAM_VERSION:

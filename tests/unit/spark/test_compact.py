@@ -253,6 +253,18 @@ def test_a_list_that_repeats_what_was_before(tmp_path: Path) -> None:
         table_files(table)
 
 
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_list_without_one_of_its_batches_is_not_copied_as_if_that_were_all(tmp_path: Path, repeated: bool) -> None:
+    table = stream_table(tmp_path / "table", batches=4)
+    log = table / "_spark_metadata"
+    if repeated:
+        (log / "0").rename(log / "0.compact")
+    (log / "2").unlink()
+    with pytest.raises(PipelineFailed, match="No such file or directory: '.*/_spark_metadata/2'"):
+        compact(CompactOptions(table=table, into=tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_copy_rolls_at_the_size(tmp_path: Path) -> None:
     table = tmp_path / "table"
     table.mkdir()
