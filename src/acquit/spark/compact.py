@@ -29,7 +29,16 @@ from deltalake.exceptions import DeltaError
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.files import make_folders, sync
 from acquit.spark.merging import Roll, alike, bins, delta_files, merge, open_rows, row_groups, sync_log
-from acquit.spark.tables import TableFile, TableFiles, TableKind, first_line, open_delta, table_files, table_kind
+from acquit.spark.tables import (
+    TableFile,
+    TableFiles,
+    TableKind,
+    first_line,
+    open_delta,
+    place_within,
+    table_files,
+    table_kind,
+)
 
 TARGET_BYTES: Final = 128 << 20
 _VACUUM_MIN_HOURS: Final = 24
@@ -192,10 +201,12 @@ def _write(options: CompactOptions, before: TableFiles, folder: Path, on_progres
     numbers = itertools.count()
     inside = folder
     roll = Roll(lambda: inside / f"part-{next(numbers):05d}.parquet", options.target_file_bytes)
-    origin = options.table.resolve()
-    by_folder = itertools.groupby(sorted(before.files, key=_folder), key=_folder)
-    for parent, files in by_folder:
-        inside = folder / parent.resolve().relative_to(origin)
+
+    def within(file: TableFile) -> Path:
+        return place_within(file.path, options.table).parent
+
+    for parent, files in itertools.groupby(sorted(before.files, key=within), key=within):
+        inside = folder / parent
         make_folders(inside)
         for file in files:
             for group in row_groups(file.path):
@@ -206,7 +217,3 @@ def _write(options: CompactOptions, before: TableFiles, folder: Path, on_progres
     if roll.rows != rows_all:
         raise PipelineFailed(f"copied {roll.rows} rows of {rows_all}: files of {options.table} changed meanwhile")
     return next(numbers)
-
-
-def _folder(file: TableFile) -> Path:
-    return file.path.parent

@@ -71,8 +71,8 @@ class TableFiles:
 def table_files(table: Path) -> TableFiles:
     """The files of the table in the folder `table`.
 
-    Raises ConfigurationError when there is no table, PipelineFailed when its list names a file that is not there, or
-    one goes while it is looked at.
+    Raises ConfigurationError when there is no table, or one whose list names files of another folder; PipelineFailed
+    when its list names a file that is not there, or one goes while it is looked at.
     """
     try:
         kind = table_kind(table)
@@ -273,12 +273,11 @@ def _stream_files(table: Path) -> Iterator[TableFile]:
             try:
                 entry = json.loads(line)
                 added = entry["action"] == "add"
-                path = Path(unquote(urlsplit(entry["path"]).path))
-                file = TableFile(path, int(entry["size"]), _folder_values(path, table))
+                path, size = Path(unquote(urlsplit(entry["path"]).path)), int(entry["size"])
             except NOT_WHAT_WAS_WRITTEN as error:
                 raise PipelineFailed(f"{name}: expected a file of the table as JSON, found {line[:40]!r}") from error
             if added:
-                yield file
+                yield TableFile(path, size, _folder_values(path, table))
 
 
 def _plain_files(table: Path) -> Iterator[TableFile]:
@@ -287,13 +286,27 @@ def _plain_files(table: Path) -> Iterator[TableFile]:
             yield TableFile(path, path.stat().st_size, _folder_values(path, table))
 
 
+def place_within(path: Path, table: Path) -> Path:
+    """Return the path of a table's file within the table. A stream's list has the name that its writer gave the table,
+    and folders in there may be links.
+
+    Raises ConfigurationError for a file that is not in there: the list of a copy names the files of the first."""
+    if path.is_relative_to(table):
+        return path.relative_to(table)
+    top = table.resolve()
+    same = next((folder for folder in path.parents if folder.resolve() == top), None)
+    if same is None:
+        raise ConfigurationError(
+            f"table {table}: its list names {path}, which is not in it: what a Spark stream wrote is a table where "
+            "it was written alone, and this was copied or moved"
+        )
+    return path.relative_to(same)
+
+
 def _folder_values(path: Path, table: Path) -> tuple[tuple[str, object], ...]:
-    """Return the values that the folders of a file within its table say, as text: ``day=2026-01-31``."""
-    if not path.is_relative_to(table):  # a stream's list has the name that its writer gave the table
-        path, table = path.resolve(), table.resolve()
-    if not path.is_relative_to(table):
-        return ()
-    said = (part.partition("=") for part in path.relative_to(table).parts[:-1])
+    """Return the values that the folders of a file within its table say, as text: ``day=2026-01-31``. Raises as
+    `place_within`."""
+    said = (part.partition("=") for part in place_within(path, table).parts[:-1])
     return tuple(
         (unquote(name), None if value == _NULL_FOLDER else unquote(value)) for name, equals, value in said if equals
     )

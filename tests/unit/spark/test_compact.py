@@ -253,6 +253,23 @@ def test_a_list_that_repeats_what_was_before(tmp_path: Path) -> None:
         table_files(table)
 
 
+def test_a_copy_of_partitions_that_lie_elsewhere_has_them_in_itself(tmp_path: Path) -> None:
+    """Whoever wrote the table called it by another name, and a folder in it is a link to another disk."""
+    table = tmp_path / "table"
+    (tmp_path / "disk").mkdir()
+    table.mkdir()
+    (table / "day=1").symlink_to(tmp_path / "disk")
+    (tmp_path / "other").symlink_to(table)
+    stream_table(tmp_path / "other" / "day=1")
+    (table / "day=1" / "_spark_metadata").rename(table / "_spark_metadata")
+    done = compact(CompactOptions(table=table, into=tmp_path / "copy"))
+    assert (done.files_before, done.files_after) == (3, 1)
+    assert [str(path.relative_to(tmp_path)) for path in (tmp_path / "copy").rglob("*.parquet")] == [
+        "copy/day=1/part-00000.parquet"
+    ]
+    assert sequences(tmp_path / "copy") == [0, 1, 2]
+
+
 @pytest.mark.parametrize("repeated", [False, True])
 def test_a_list_without_one_of_its_batches_is_not_copied_as_if_that_were_all(tmp_path: Path, repeated: bool) -> None:
     table = stream_table(tmp_path / "table", batches=4)

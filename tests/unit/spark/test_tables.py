@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from deltalake import write_deltalake
 
 from acquit.errors import ConfigurationError, PipelineFailed
 from acquit.spark.tables import TableKind, Use, open_delta, readable_files, refuse_unhandled, table_files
+from tests.support.stream_table import listed
 
 
 def test_a_delta_table_has_what_its_log_names(tmp_path: Path) -> None:
@@ -100,6 +102,21 @@ def test_a_list_of_a_stream_that_makes_no_sense_is_one_line(tmp_path: Path, text
         PipelineFailed, match=r"^.*/_spark_metadata/0: expected a (list of version v1|file of the table)"
     ):
         table_files(tmp_path)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_copy_of_what_a_stream_wrote_is_not_taken_for_the_first(tmp_path: Path, moved: bool) -> None:
+    """Its list names the files of that one: what is compared with it would be equal whatever the copy has."""
+    listed(tmp_path / "table", "0")
+    if moved:
+        (tmp_path / "table").rename(tmp_path / "copy")
+    else:
+        shutil.copytree(tmp_path / "table", tmp_path / "copy")
+    with pytest.raises(
+        ConfigurationError, match=r"copy: its list names .*/table/part-0.parquet, which is not in it: "
+    ) as it:
+        table_files(tmp_path / "copy")
+    assert "\n" not in str(it.value)
 
 
 @pytest.mark.parametrize("kind", list(TableKind))
