@@ -313,13 +313,11 @@ class Server:
         return not self._opened.journal.full
 
     def disk_room(self) -> tuple[int, int] | None:
-        """Return the bytes that the disk of the data folder has left for this user, and its size; None where the disk
-        does not say, or the folder is gone. On any thread: it asks the disk."""
-        try:
+        """Return the free bytes of the data folder's disk, and its size; None if it does not say. On any thread."""
+        with suppress(OSError):
             found = shutil.disk_usage(self._data)
-        except OSError:
-            return None
-        return found.free, found.total
+            return found.free, found.total
+        return None
 
     @property
     def syncs(self) -> Durations:

@@ -32,7 +32,7 @@ _CODES: Final[Mapping[object, object]] = {
 _QUEUES: Final = frozenset(("queue", "temporary-queue"))
 _TOPICS: Final = frozenset(("topic", "temporary-topic"))
 _OF_STREAMS: Final = "rabbitmq:stream-"
-"""How the names begin of the filters that RabbitMQ's streams apply. They are known there by their keys."""
+"""The begin of the names of the filters that RabbitMQ's streams apply: they are known there by their names."""
 
 
 def make_source(
