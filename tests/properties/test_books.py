@@ -4,17 +4,21 @@ Random histories over queues, a topic with two durable subscriptions, a topic wi
 volatile messages, inside and outside of transactions, with purges, moves, lost connections and crashes, over segments
 that a few batches fill, and with starts that are killed before their first batch. After each step two things must hold:
 as the disk is at that moment, whether synced or not, the journal alone balances (entered = live + retired, with equal
-hash sums and no anomaly); and once the step is done, every count of every queue is the model's.
+hash sums and no anomaly); and once the step is done, every count of every queue is the model's, and as many messages of
+it are listed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acquit.broker.admin.examining import Examined, MessagePage
+from acquit.broker.admin.later import RequestFailure
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.balance import balance
 from acquit.ledger.events import EventKind
@@ -222,8 +226,25 @@ class Run:
             copies = self.books.queues.get(queue, [])
             acquired = sum(copy.acquired for copy in copies)
             assert (told.available, told.acquired) == (len(copies) - acquired, acquired), queue
+            assert self.listed(queue) == Counter(available=told.available, acquired=told.acquired), queue
         void = self.world.core.topics.by_address["void"]
         assert void.counts[EventKind.UNROUTED] == self.books.counts["void", "unrouted"]
+
+    def listed(self, queue: str) -> Counter[str]:
+        """The messages of a queue that operators are shown, page by page: how many are in each state."""
+        found: Counter[str] = Counter()
+        pages: list[MessagePage[Examined] | RequestFailure] = []
+        after: int | None = 0
+        while after is not None:
+            page = self.world.core.administration.examine(queue, states="all", after=after, limit=3, selector=None)
+            page.when_finished(pages.append)
+            self.world.carry()
+            latest = pages[-1]
+            assert isinstance(latest, MessagePage)
+            assert all(row.sequence > after for row in latest.rows)
+            found.update(row.state for row in latest.rows)
+            after = latest.next_after
+        return found
 
 
 STEPS = {

@@ -20,7 +20,8 @@ class Copy:
 
     name: str
     durable: bool
-    attempts: int = 0
+    failures: int = 0
+    """Attempts that a consumer called failed; those that a lost connection ended are none."""
     acquired: bool = False
 
 
@@ -66,8 +67,8 @@ class Books:
     def settle(self, queue: str, copy: Copy, outcome: str) -> None:
         """An outcome of an acquired copy: accepted, rejected, released, modified, failed, lost."""
         copy.acquired = False
-        copy.attempts += outcome in ("failed", "lost")
-        last = queue != DEAD and outcome == "failed" and copy.attempts >= ATTEMPTS_MAX
+        copy.failures += outcome == "failed"
+        last = queue != DEAD and outcome == "failed" and copy.failures >= ATTEMPTS_MAX
         if outcome == "accepted":
             self.leave(queue, copy, "accepted")
         elif outcome == "rejected" or last:
