@@ -1,5 +1,6 @@
 """Moves between queues, cut off anywhere: each message is in exactly one of them, with everything that it is; and
-while queues are paused and resumed, and dead letters redriven, none is lost, and what was resumed is delivered."""
+while queues are paused and resumed, and dead letters redriven or released, none is lost, what is paused is so until
+it is resumed, and what was resumed is delivered."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ pytestmark = pytest.mark.promise("moved-once")
 
 QUEUES = ("a", "b", "c", "DLQ")
 LIVING = QUEUES[:3]
-OPTIONS = BrokerOptions(address=(AddressRule("a", {"memory_bytes_max": 65_536}),))
+OPTIONS = BrokerOptions(
+    address=(
+        AddressRule("#", {"max_releases": 1}),
+        AddressRule("a", {"memory_bytes_max": 65_536}),
+        AddressRule("b", {"auto_delete": True}),
+    )
+)
 
 
 def bodies(world: World) -> Counter[object]:
@@ -41,6 +48,7 @@ def test_nothing_is_lost_or_doubled(seed: int) -> None:
     world = World(OPTIONS)
     client = world.client()
     posted: Counter[object] = Counter()
+    paused: dict[str, str] = {}
     for _ in range(rng.randrange(1, 30)):
         name = rng.choice(LIVING)
         body = bytes([rng.randrange(256)]) * rng.choice((1, 100, 9_000))
@@ -49,12 +57,14 @@ def test_nothing_is_lost_or_doubled(seed: int) -> None:
         )
         client.post_all(client.sender(name, f"{name} {len(posted)} {rng.random()}"), durable(body, **extra))
         posted[repr(Message.decode(durable(body).encode()).body)] += 1
-    for _ in range(rng.randrange(1, 12)):
+    for _ in range(rng.randrange(1, 25)):
         step = rng.random()
         source, target = rng.sample(LIVING, 2)
         if step < 0.2 and source in world.core.queues.by_name:
             how = rng.choice(tuple(PAUSES))
             world.core.administration.pause(source, how, "me")
+            world.settle()
+            paused[source] = how
         elif step < 0.3 and "DLQ" in world.core.queues.by_name:
             limit = rng.choice((None, 1))
             world.core.administration.redrive("DLQ", "me", lambda address: None, messages_max=limit)
@@ -64,11 +74,14 @@ def test_nothing_is_lost_or_doubled(seed: int) -> None:
             if rng.random() < 0.5:
                 world.carry()
         elif step < 0.7:
-            link = client.receiver(source, f"hold {rng.random()}", credit=rng.randrange(1, 4))
+            taken = rng.choice((source, source, "DLQ"))
+            link = client.receiver(taken, f"hold {rng.random()}", credit=rng.randrange(1, 4))
             world.carry()
             if rng.random() < 0.7:
                 world.settle()
-                link.session.settle_all(client.held(link), rng.choice((RELEASED, Rejected())))
+                link.session.settle_all(
+                    client.held(link), RELEASED if taken == "DLQ" else rng.choice((RELEASED, Rejected()))
+                )
         elif step < 0.8:
             world.settle()
             world.check_journal()
@@ -79,6 +92,9 @@ def test_nothing_is_lost_or_doubled(seed: int) -> None:
                 world.sync()
             world = world.crash()
             client = world.client()
+        for name, how in paused.items():
+            queue = world.core.queues.by_name.get(name)
+            assert (queue is None and how == "none") or (queue is not None and queue.paused == how)
     for other in list(world.clients):
         other.lose()
     world.advance(100)
