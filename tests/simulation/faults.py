@@ -138,10 +138,14 @@ def kill_client(world: World) -> bool:
     return True
 
 
-def stand_still(world: World) -> None:
+def stand_still(world: World) -> bool:
     """SIGSTOP for anybody, and SIGCONT."""
-    process = world.fault_rng.choice([process for process in world.processes if not process.dead])
+    alive = [process for process in world.processes if not process.dead]
+    if not alive:
+        return False
+    process = world.fault_rng.choice(alive)
     process.stands_still_until = world.scheduler.now + world.fault_rng.choice((0.05, 0.5, 3.0))
+    return True
 
 
 # -- the disk ----------------------------------------------------------------------------------------------------------

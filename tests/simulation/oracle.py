@@ -70,6 +70,9 @@ RULES: Final = {
         "what waited when a purge, a move or a cancel was asked for is not there after it; what was moved is one",
         "no-lies",
     ),
+    "paused": (
+        "what is paused hands out nothing that was sent since, or accepts nothing, over restarts, until it is resumed",
+    ),
     "unique": ("what duplicate detection knows enters once", "duplicates"),
     "bounded": ("a queue that is full holds no more, and a last-value queue has one of each value", "bounded"),
     "exactly": ("what was sent exactly once enters each queue once", "exactly-once"),
@@ -135,6 +138,8 @@ class Oracle:
         self._browsed: set[tuple[object, int]] = set()
         self._retirings = 0
         self._sweeps = Sweeps()
+        self._paused: dict[str, tuple[str, float]] = {}
+        """Addresses that are paused for certain: for whom, and when that was told."""
         self.termini = Termini(self)
         self._newest = 0
         """The highest sequence that anybody has seen."""
@@ -183,6 +188,8 @@ class Oracle:
         """It was told what became of that. What was sent twice is refused if it was both times."""
         self.happened(known.name.lower())
         posting = self.postings[key]
+        if known is Sent.ACCEPTED:
+            self._check_paused(posting, "producers", "is accepted")
         if posting.known is not Sent.ACCEPTED:
             posting.known = known
             posting.told_s = self.now()
@@ -326,6 +333,20 @@ class Oracle:
         before_s, asked_s, newest = asked
         self._sweeps.answered(Sweep(act, newest, asked_s, self.now()), before_s)
 
+    def pauses(self, address: str, how: str) -> None:
+        """A client was told that this is paused, for producers, consumers or both."""
+        self.happened("paused")
+        self._paused[address] = how, self.now()
+
+    def resumes(self, address: str) -> None:
+        """It is about to ask that this be resumed."""
+        self._paused.pop(address, None)
+
+    def _check_paused(self, posting: Posting, whom: str, what: str) -> None:
+        how, since_s = self._paused.get(posting.queue, ("none", 0.0))
+        if how in (whom, "both") and posting.sent_s > since_s:
+            raise Violation(f"paused: {posting.queue} is paused for {how} since {since_s}, and {posting.key} {what}")
+
     def browses(self, seen: Seen, browser: object) -> None:
         """A client looks at a message."""
         self.happened("browsed")
@@ -349,6 +370,8 @@ class Oracle:
         self.happened("delivered")
         sequence, key, queue = seen.sequence, seen.key, seen.queue
         posting, place = self._was_sent(seen), self.place(queue)
+        if queue == posting.queue:
+            self._check_paused(posting, "consumers", f"comes to {holder}")
         self._check_begun(posting, queue)
         posting.copies.add(sequence)
         copy = self.copies.get(sequence)

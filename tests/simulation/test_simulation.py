@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from acquit.broker.core import Core
+from acquit.broker.nodes.pausing import Pauses
 from acquit.broker.nodes.removal import Removal
 from acquit.broker.options import AddressRule
 from acquit.broker.scribe import Scribe
@@ -26,7 +27,7 @@ from tests.simulation.world import Case, shrink, simulate
 from tests.support.examples import share
 
 RESUMING: Final = ("send_once", "receive_once", "relay_once")
-_WITHOUT_LEAVING: Final = [name for name in (*USERS, *PEERS) if name != "leave"]
+_WITHOUT_LEAVING: Final = [name for name in (*USERS, *PEERS) if name not in ("leave", "pause")]
 _THOSE: Final = ",".join(_WITHOUT_LEAVING)
 _BEFORE: Final = ",".join(name for name in _WITHOUT_LEAVING if not name.startswith(RESUMING))
 _SINCE: Final = ("cut_before_it_is_read", "cut_over_a_taken_message", "start_with_less")
@@ -96,6 +97,14 @@ def test_an_end_that_is_answered_before_the_disk_has_it_is_found(monkeypatch: py
     monkeypatch.setattr(Removal, "when_recorded", lambda removal, queue, call: call())
     faults = ("kill", "slow_disk", "kill_before_it_writes", "kill_again_and_again")
     cases = (Case(seed=seed, faults=faults, users=("produce", "leave"), traits=()) for seed in range(1, 40))
+    assert any(map(_fails, cases))
+
+
+@pytest.mark.pure
+def test_a_pause_that_a_restart_forgets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pauses, "restore", lambda pauses: None)
+    users = ("produce", "consume", "consume_too", "listen", "receive", "pause")
+    cases = (Case(seed=seed, faults=("kill",), users=users, traits=()) for seed in range(1, 40))
     assert any(map(_fails, cases))
 
 

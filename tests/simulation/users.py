@@ -31,6 +31,7 @@ from acquit.protocol.extensions import ORIGIN, POSTED_AT, SEQUENCE
 from tests.simulation.administering import administer
 from tests.simulation.facts import Posting, Seen, Sent, Transaction, Violation
 from tests.simulation.leaving import leave
+from tests.simulation.pausing import pause
 from tests.simulation.places import COLOURS, VALUE, Place
 from tests.simulation.resuming import receive_once, receive_once_in_memory, relay_once, send_once, send_once_in_memory
 
@@ -676,6 +677,7 @@ USERS: dict[str, User] = {
     "receive_once_in_memory": receive_once_in_memory,
     "relay_once": relay_once,
     "leave": leave,
+    "pause": pause,
 }
 """Who is in a world, each with a process and a connection of their own."""
 NAMELESS: frozenset[User] = frozenset({share})

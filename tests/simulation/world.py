@@ -34,6 +34,7 @@ from tests.simulation.faults import FAULTS, LEADS_TO, aims, draw_faults, heal, s
 from tests.simulation.hostile import ATTACKED, PEERS
 from tests.simulation.limits import draw_limits
 from tests.simulation.oracle import DEAD_LETTERS, EXPIRED, Oracle
+from tests.simulation.pausing import resume_all
 from tests.simulation.places import TRAITS, Place, draw
 from tests.simulation.resuming import KEPT_MS, Work, come_back, end_termini, unsent
 from tests.simulation.users import OPTIONS, URL, USERS, Holder, live, see
@@ -189,6 +190,14 @@ class World(Simulation):
         self.once = Place(name="once", settings={"max_delivery_attempts": 0})
         self.places = tuple(self._deep(draw(name, rng, case.traits)) for name in "abc")
         self.topics = (self._deep(draw("t", rng, case.traits, topic=True)),)
+        if "pause" in case.users:  # some of what is paused would go meanwhile, and be made again
+            going = Random(f"auto-delete of {case.seed}")
+            self.places, self.topics = (
+                tuple(
+                    replace(place, settings={"auto_delete": going.random() < 0.5, **place.settings}) for place in kind
+                )
+                for kind in (self.places, self.topics)
+            )
         everywhere = (*self.places, *self.topics, self.once)
         self.oracle = Oracle(self.once.name, everywhere, lambda: self.scheduler.now, self.wall)
         self.oracle.stood_still = lambda: max(
@@ -211,6 +220,8 @@ class World(Simulation):
         """Sends that wait for room as long as it takes: their keys, and whose they are."""
         self.ended: list[str] = []
         """Subscriptions that have ended, as somebody was told, by their names."""
+        self.resuming: set[str] = set()
+        """Addresses that somebody has asked to be resumed, and nobody was told that they are."""
         self.strikes = 0
         self.pairs: Counter[tuple[str, str]] = Counter()
         """What struck, and what the broker was doing (`faults.STATES`)."""
@@ -398,6 +409,8 @@ class World(Simulation):
         self._await_ends(lambda: [client for client in clients if client.name not in self.waiting.values()])
         if not scheduler.run_until(lambda: self.up, REST_S):
             raise Violation("liveness: the broker does not come up")
+        if "pause" in self.case.users:
+            resume_all(self)
         # The latest time of day that there was: all that waits for its time has waited long enough.
         self.wall.ahead_us = max(self.wall.ahead_us, self.wall.ahead_us_max)
         scheduler.run_for(5 * IDLE_MS / 1000)  # connections of which only the broker still believes that they are there
