@@ -14,6 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
 from acquit.bench.plan import STAMP_BYTES, BenchPlan, BenchResult, BenchStalled, Scenario
@@ -33,6 +34,8 @@ _TICK_S: Final = 0.05
 _BATCH: Final = 200
 """Messages that are taken from a receiver, and acknowledged, at once."""
 _ANSWER_S: Final = 10.0
+_LEAVES_S: Final = 2.0
+"""Seconds that the links of a measurement that failed have at least to close in order."""
 _FULL_S: Final = 2.0
 """Seconds without credit after which a queue from which nobody receives is full."""
 _OK: Final = range(200, 300)
@@ -60,13 +63,40 @@ async def measure(
         session = await stack.enter_async_context(connections[0].session(AckMode.INDIVIDUAL))
         if queue is not None:
             await _check_empty(session, queue)
-            await stack.enter_async_context(_left_empty(connections[0], queue))
+            emptying = _afterwards(partial(_empty, connections[0], queue), f"messages are left in {queue}")
+            await stack.enter_async_context(emptying)
         elif plan.durable:
             queue = await stack.enter_async_context(_made(connections[0]))
         elif plan.scenario is not Scenario.FAN_OUT:
             # A temporary node lives as long as the link that had it made: this one, which takes no message.
             queue = (await stack.enter_async_context(session.receiver(None, prefetch=0))).address
         return await _Measurement(plan, queue).perform(connections, progress)
+
+
+async def _cut_off(connections: list[Connection], patience_s: float) -> None:
+    """Cut the connections off when that time is over. Links and sessions that wait for a broker that hangs to close
+    them, each for itself, end with them."""
+    await asyncio.sleep(patience_s)
+    _ = await asyncio.gather(*(connection.close(0) for connection in connections))
+
+
+@asynccontextmanager
+async def _afterwards(undo: Callable[[], Awaitable[None]], left: str) -> AsyncIterator[None]:
+    """Undo what a measurement has done, however it ended. Where it had stalled, and that fails, too, say what is
+    left."""
+    stalled: BenchStalled | None = None
+    try:
+        yield
+    except BenchStalled as error:
+        stalled = error
+        raise
+    finally:
+        try:
+            await undo()
+        except AcquitError:
+            if stalled is None:
+                raise
+            raise BenchStalled(f"{stalled}; {left}") from stalled
 
 
 @asynccontextmanager
@@ -80,10 +110,8 @@ async def _made(connection: Connection) -> AsyncIterator[str]:
         )
     name = f"acquit-bench.{uuid.uuid4().hex}"
     await _manage(connection, "CREATE", name)
-    try:
+    async with _afterwards(partial(_manage, connection, "DELETE", name), f"its queue {name} is left"):
         yield name
-    finally:
-        await _manage(connection, "DELETE", name)
 
 
 async def _manage(connection: Connection, operation: str, name: str) -> None:
@@ -106,17 +134,13 @@ async def _check_empty(session: Session, queue: str) -> None:
             raise ConfigurationError(f"{queue!r} is not empty, and a measurement would take what is in it")
 
 
-@asynccontextmanager
-async def _left_empty(connection: Connection, queue: str) -> AsyncIterator[None]:
-    """Take what is in the queue when the measurement is over, however it ended."""
-    try:
-        yield
-    finally:
-        async with connection.session() as session, session.receiver(queue, prefetch=_BATCH) as receiver:
-            empty = 0
-            while empty < 2:  # after a drain, the first receive that waits grants credit for the next
-                _ = await receiver.drain(_ANSWER_S)
-                empty = 0 if await receiver.receive_many(_BATCH, 0) else empty + 1
+async def _empty(connection: Connection, queue: str) -> None:
+    """Take what is in the queue."""
+    async with connection.session() as session, session.receiver(queue, prefetch=_BATCH) as receiver:
+        empty = 0
+        while empty < 2:  # after a drain, the first receive that waits grants credit for the next
+            _ = await receiver.drain(_ANSWER_S)
+            empty = 0 if await receiver.receive_many(_BATCH, 0) else empty + 1
 
 
 class _Measurement:
@@ -136,33 +160,41 @@ class _Measurement:
 
     async def perform(self, connections: list[Connection], progress: Progress) -> BenchResult:
         """Post, receive, and wait for all of it."""
-        plan, result = self._plan, self._result
+        plan = self._plan
         shown = connections[0].remote_properties
-        result.peer = f"{shown.get('product', 'unknown')} {shown.get('version', '')}".strip()
-        before = plan.scenario is Scenario.RECEIVE
+        self._result.peer = f"{shown.get('product', 'unknown')} {shown.get('version', '')}".strip()
         try:
             async with AsyncExitStack() as stack:
-                if before:
-                    senders = [await self._sender(stack, connection) for connection in connections]
-                    self._begin()
-                    self._run(self._post(sender, index) for index, sender in enumerate(senders))
-                    await self._finish(self._posted.is_set, lambda done, total: None)
-                    self._begin()  # a receiver's first messages come as soon as it is there
-                used_s = time.process_time()
-                sharing = itertools.islice(itertools.cycle(connections), plan.receivers)
-                work = [self._take(*await self._receiver(stack, connection)) for connection in sharing]
-                if not before:
-                    senders = [await self._sender(stack, connection) for connection in connections]
-                    work += [self._post(sender, index) for index, sender in enumerate(senders)]
-                    used_s = time.process_time()
-                    self._begin()
-                self._run(work)
-                await self._finish(self._all_there, progress)
-                result.seconds = max(1, self._last_ns - self._begun_ns) / _NS
-                result.cpu_share = (time.process_time() - used_s) / result.seconds
+                try:
+                    await self._work(stack, connections, progress)
+                except BaseException:
+                    self._run([_cut_off(connections, max(_LEAVES_S, min(_ANSWER_S, plan.stall_s)))])
+                    raise
         finally:
             await self._end()
-        return result
+        return self._result
+
+    async def _work(self, stack: AsyncExitStack, connections: list[Connection], progress: Progress) -> None:
+        plan, result = self._plan, self._result
+        before = plan.scenario is Scenario.RECEIVE
+        if before:
+            senders = [await self._sender(stack, connection) for connection in connections]
+            self._begin()
+            self._run(self._post(sender, index) for index, sender in enumerate(senders))
+            await self._finish(self._posted.is_set, lambda done, total: None)
+            self._begin()  # a receiver's first messages come as soon as it is there
+        used_s = time.process_time()
+        sharing = itertools.islice(itertools.cycle(connections), plan.receivers)
+        work = [self._take(*await self._receiver(stack, connection)) for connection in sharing]
+        if not before:
+            senders = [await self._sender(stack, connection) for connection in connections]
+            work += [self._post(sender, index) for index, sender in enumerate(senders)]
+            used_s = time.process_time()
+            self._begin()
+        self._run(work)
+        await self._finish(self._all_there, progress)
+        result.seconds = max(1, self._last_ns - self._begun_ns) / _NS
+        result.cpu_share = (time.process_time() - used_s) / result.seconds
 
     async def _sender(self, stack: AsyncExitStack, connection: Connection) -> Sender:
         session = await stack.enter_async_context(connection.session())

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -13,6 +15,7 @@ from acquit.client.management import converse
 from acquit.client.modes import AckMode
 from acquit.errors import ConfigurationError
 from acquit.protocol.extensions import QUEUE
+from tests.support.served import Served
 
 
 def measured(broker: acquit.Broker, queue: str | None = None, **values: Any) -> BenchResult:
@@ -136,6 +139,29 @@ def test_what_does_not_move_is_given_up(broker: acquit.Broker) -> None:
         with pytest.raises(BenchStalled, match="0 received of"):
             measured(broker, "paused", count=500, stall_s=0.3)
         node.request("DELETE", QUEUE, name="paused")
+
+
+def test_a_broker_that_hangs_is_left_soon(tmp_path: Path) -> None:
+    """Each link and each session would be waited for, one after the other."""
+    stopped = False
+    options = acquit.ConnectOptions(close_timeout_ms=5_000)
+    plan = BenchPlan(scenario=Scenario.FAN_OUT, consumers=8, count=1 << 30, stall_s=0.5)
+
+    def stop(done: int, total: int) -> None:
+        nonlocal stopped
+        if done and not stopped:
+            stopped = True
+            served.process.send_signal(signal.SIGSTOP)
+
+    async def main(url: str) -> None:
+        await measure(lambda: acquit.aio.connect(url, options=options), plan, progress=stop)
+
+    with Served(tmp_path) as served:
+        try:
+            with pytest.raises(BenchStalled, match="nothing came for 0.5 s"):
+                asyncio.run(asyncio.wait_for(main(served.url), 25))
+        finally:
+            served.process.send_signal(signal.SIGCONT)
 
 
 def test_no_patience_at_all_is_no_endless_loop(broker: acquit.Broker) -> None:
