@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from acquit import errors
 
@@ -46,10 +47,25 @@ TABLE: tuple[tuple[type[Exception], Exit], ...] = (
 )
 
 
+NO_THREAD: Final = "can't start new thread"
+"""Text of the RuntimeError that says so and nothing else."""
+
+
+def _spent(error: Exception) -> str:
+    """Return what the machine, or a limit of it, had no more of, as people read it; empty for another failure."""
+    if isinstance(error, MemoryError):
+        return "out of memory: the machine, its container or ulimit -v lends no more"
+    if isinstance(error, RuntimeError) and str(error) == NO_THREAD:
+        return "no more threads: raise the limit of processes (ulimit -u, TasksMax=, --pids-limit) or of memory"
+    return ""
+
+
 def exit_of(error: Exception) -> Exit | None:
     """The exit code of a failure; None for one that is a defect of ours and deserves its traceback.
 
     A pipeline that failed has the code of what made it fail, where that is known."""
+    if _spent(error):
+        return Exit.FAILED
     if isinstance(error, errors.PipelineFailed) and isinstance(error.__cause__, errors.AcquitError):
         return exit_of(error.__cause__)
     for kind, code in TABLE:
@@ -60,7 +76,7 @@ def exit_of(error: Exception) -> Exit | None:
 
 def one_line(error: Exception) -> str:
     """The failure as one readable line, with the peer's condition where it gave one that the text lacks."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = _spent(error) or " ".join(str(error).split()) or type(error).__name__
     condition = getattr(error, "condition", None)
     if condition and condition not in text:
         text = f"{text} ({condition})"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from acquit import errors
@@ -21,6 +23,9 @@ from acquit.cli.exits import Exit, exit_of, one_line
         (errors.StoreCorrupt("bad", path="0001.seg", offset=8), Exit.UNSOUND),
         (errors.DeliveryInDoubt("unknown"), Exit.FAILED),
         (PermissionError("data"), Exit.FAILED),
+        (MemoryError(), Exit.FAILED),
+        (RuntimeError("can't start new thread"), Exit.FAILED),
+        (RuntimeError("a defect"), None),
         (ZeroDivisionError(), None),
         (ValueError("a defect"), None),
     ],
@@ -37,12 +42,24 @@ def test_every_class_of_the_tree_has_a_code() -> None:
         assert exit_of(kind.__new__(kind)) is not None, kind
 
 
+def test_python_says_of_threads_what_is_expected() -> None:
+    """No system lends a stack as large as all of the addresses that a process has."""
+    before = threading.stack_size(1 << 47)
+    try:
+        with pytest.raises(RuntimeError) as caught:
+            threading.Thread(target=print).start()
+    finally:
+        threading.stack_size(before)
+    assert one_line(caught.value).startswith("no more threads: raise the limit of processes")
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
         (errors.NotFound("no such address\n  'x'", condition="amqp:not-found"), "no such address 'x' (amqp:not-found)"),
         (errors.NotFound("amqp:not-found: x", condition="amqp:not-found"), "amqp:not-found: x"),
         (errors.SessionEnded(""), "SessionEnded"),
+        (MemoryError(), "out of memory: the machine, its container or ulimit -v lends no more"),
     ],
 )
 def test_a_failure_is_one_line(error: Exception, text: str) -> None:
