@@ -128,8 +128,7 @@ class Server:
         self._adjust = adjust
         self._accept_loss = accept_loss
         self._options = options
-        mode = options.tls.mode if options.tls.certificate_file else "off"
-        self._listens = options.listen or (Listen(host=host, port=port, tls=mode),)
+        self._listens = options.listen or (Listen(host=host, port=port, tls=options.tls_modes[0]),)
         check_places(self._listens, options.http)
         self._keys = make_keys(options, data)
         self.login_throttle = LoginThrottle()

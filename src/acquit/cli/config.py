@@ -33,17 +33,24 @@ def check(file: Path, data: Path, as_json: bool) -> int:
     from acquit.broker.options import BrokerOptions
 
     options, keys = load(file, BrokerOptions(), data)
+    listeners, secured = len(options.tls_modes), sum(mode != "off" for mode in options.tls_modes)
     found = {
         "file": str(file),
         "address_rules": len(options.address),
         "users": len(keys.security.users),
         "roles": len(keys.security.roles),
         "tls": keys.tls is not None,
+        "listeners": listeners,
+        "tls_listeners": secured,
     }
     if as_json:
         emit_json({name: to_json(value) for name, value in found.items()})
     else:
-        tls = "with TLS" if keys.tls is not None else "without TLS"
+        tls = "with TLS" if secured else "without TLS"
+        if 0 < secured < listeners:
+            tls = f"with TLS on {secured} of {counted(listeners, 'listener')}"
+        elif keys.tls is not None and not secured:
+            tls = "AMQP without TLS: no listener uses the certificate"
         click.echo(
             f"{file}: valid, {counted(found['address_rules'], 'address rule')}, {counted(found['users'], 'user')}, "
             f"{counted(found['roles'], 'role')}, {tls}"

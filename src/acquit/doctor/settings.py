@@ -62,6 +62,11 @@ def _open_listener(options: BrokerOptions) -> bool:
     return any(listen.tls in ("off", "offered") and not _loopback(listen.host) for listen in options.listen)
 
 
+def _uses_tls(options: BrokerOptions) -> bool:
+    """Return whether there is a listener, or the HTTP interface, that speaks TLS where there is a certificate."""
+    return set(options.tls_modes) != {"off"} or (options.http is not None and options.http.tls)
+
+
 def _loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
@@ -84,6 +89,11 @@ RISKS: Final[tuple[tuple[Callable[[BrokerOptions, Keys], bool], str, str], ...]]
         lambda options, keys: _open_listener(options),
         "[[listen]] takes connections from other machines without TLS",
         'set tls = "required" or "immediate" there',
+    ),
+    (
+        lambda options, keys: keys.tls is not None and not _uses_tls(options),
+        "[tls] has a certificate, and no listener uses it: AMQP is in the clear",
+        'set tls = "immediate" in [[listen]], or tls.mode',
     ),
     (
         lambda options, keys: bool(keys.security.users) and not keys.security.roles,

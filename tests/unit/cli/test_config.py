@@ -10,6 +10,7 @@ from acquit.cli.exits import Exit
 from tests.support.shell import Shell
 from tests.unit.cli.test_serve import serving, url_of
 
+TLS = Path(__file__).parents[2] / "support" / "tls"
 TEXT = '[[address]]\nmatch = "orders"\nring_size = 5\n'
 
 
@@ -19,12 +20,37 @@ def test_a_file_is_checked(shell: Shell, tmp_path: Path) -> None:
     ran = shell("config", "check", path, "--data", tmp_path)
     assert (ran.code, ran.out) == (Exit.OK, f"{path}: valid, 1 address rule, 0 users, 0 roles, without TLS\n")
     assert shell("config", "check", path, "--data", tmp_path, "--json").documents == [
-        {"file": str(path), "address_rules": 1, "users": 0, "roles": 0, "tls": False}
+        {
+            "file": str(path),
+            "address_rules": 1,
+            "users": 0,
+            "roles": 0,
+            "tls": False,
+            "listeners": 1,
+            "tls_listeners": 0,
+        }
     ]
     path.write_text(TEXT.replace("5", '"five"'))
     ran = shell("config", "check", path, "--data", tmp_path)
     assert ran.code == Exit.USAGE
     assert ran.err == f"acquit: {path}: address[0].ring_size: expected a whole number, found 'five'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "with TLS"),
+        ('mode = "offered"\n[[listen]]', "AMQP without TLS: no listener uses the certificate"),
+        ('mode = "off"', "AMQP without TLS: no listener uses the certificate"),
+        ('[[listen]]\n[[listen]]\nport = 0\ntls = "immediate"', "with TLS on 1 of 2 listeners"),
+        ('[[listen]]\ntls = "required"', "with TLS"),
+    ],
+)
+def test_a_certificate_that_no_listener_uses_is_no_tls(shell: Shell, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "acquit.toml"
+    path.write_text(f'[tls]\ncertificate_file = "{TLS / "certificate.pem"}"\nkey_file = "{TLS / "key.pem"}"\n{text}\n')
+    ran = shell("config", "check", path, "--data", tmp_path)
+    assert (ran.code, ran.out) == (Exit.OK, f"{path}: valid, 0 address rules, 0 users, 0 roles, {said}\n")
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,15 @@ def test_a_careful_file(tmp_path: Path) -> None:
     assert "users: 1, roles: 1, no TLS" in found.found
 
 
+TLS = Path(__file__).parents[2] / "support" / "tls"
+CERTIFIED = f'[tls]\ncertificate_file = "{TLS / "certificate.pem"}"\nkey_file = "{TLS / "key.pem"}"\n'
 RISKY = [
     ('[security]\nanonymous = "always"', "security.anonymous"),
     ('[security]\nplain = "always"', "security.plain"),
     ('[users.a]\npassword = "x"\n[[listen]]\nhost = "0.0.0.0"', "without TLS"),
     ('[users.a]\npassword = "x"\n[[listen]]\nhost = "broker"', "without TLS"),
+    (f"{CERTIFIED}[[listen]]", "no listener uses it"),
+    (f'{CERTIFIED}mode = "off"', "no listener uses it"),
     ('[users.a]\npassword = "x"', "no roles"),
     ("[security]\nverify_user_id = false", "verify_user_id"),
     ("[security]\nlogin_delay_ms_max = 0", "login_delay_ms_max"),
@@ -62,6 +66,11 @@ def test_every_risk_has_its_case() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
 def test_who_listens_on_this_machine_needs_no_tls(tmp_path: Path, host: str) -> None:
     assert len(examined(tmp_path, f'[[listen]]\nhost = "{host}"')) == 1
+
+
+@pytest.mark.parametrize("user", ['[[listen]]\ntls = "offered"', "[[listen]]\n[http]", ""])
+def test_a_certificate_that_is_used_is_no_risk(tmp_path: Path, user: str) -> None:
+    assert not any("no listener uses it" in one.found for one in examined(tmp_path, CERTIFIED + user))
 
 
 def test_passwords_that_others_may_read(tmp_path: Path) -> None:

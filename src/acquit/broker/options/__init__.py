@@ -59,6 +59,12 @@ class BrokerOptions:
         """Return these options with little disk space prepared, unless they set the journal themselves."""
         return self if self.journal != JournalOptions() else replace(self, journal=JournalOptions.small())
 
+    @property
+    def tls_modes(self) -> tuple[TlsMode, ...]:
+        """TLS on each listener; without any in `listen`, on the one that is given beside the options."""
+        beside: TlsMode = self.tls.mode if self.tls.certificate_file else "off"
+        return tuple(one.tls for one in self.listen) or (beside,)
+
     def __post_init__(self) -> None:
         check_fields(self, {"stop_timeout_ms": (0, TIME_MS_MAX)})
         check_places(self.listen, self.http)
