@@ -34,6 +34,8 @@ from acquit.errors import ConfigurationError
 T = TypeVar("T")
 
 _BEGINS_WITH_A_FIELD: Final = re.compile(r"[a-z_]+: ")
+FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of a file of options or users: some hundred thousand users."""
 _MARK: Final = "\ufeff"
 _CHOICES: Final = re.compile(r"(.*) not in literal .*?Literal\[(.*)\]", re.DOTALL)
 
@@ -41,12 +43,27 @@ _CHOICES: Final = re.compile(r"(.*) not in literal .*?Literal\[(.*)\]", re.DOTAL
 def load_options(path: Path) -> BrokerOptions:
     """The options in a file. Raises ConfigurationError where it cannot be read, is no TOML, or says what cannot be."""
     try:
-        text = path.read_bytes().decode()
+        text = read_text(path)
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    return parse_options(text, str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, which may be a pipe; one without end is read to a limit. Raises ConfigurationError where it
+    cannot be read, is longer, or is no text; FileNotFoundError where it is not there."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise ConfigurationError(f"{path}: expected at most {FILE_BYTES_MAX:,} bytes, found more")
+        return content.decode()
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: expected UTF-8, found byte 0x{error.object[error.start]:02x}") from error
-    return parse_options(text, str(path))
+        raise ConfigurationError(f"{path}: expected UTF-8, found byte 0x{error.object[error.start]:02x}") from None
 
 
 def parse_options(text: str, source: str = "configuration") -> BrokerOptions:
@@ -173,4 +190,4 @@ def _make_converter() -> Converter:
 
 _CONVERTER: Final = _make_converter()
 
-__all__ = ["load_options", "parse_options", "read_toml", "structure"]
+__all__ = ["FILE_BYTES_MAX", "load_options", "parse_options", "read_text", "read_toml", "structure"]

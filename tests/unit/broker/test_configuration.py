@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from acquit.broker import configuration
+from acquit.broker.access.users_file import load_users
 from acquit.broker.configuration import load_options, parse_options
 from acquit.broker.options import BrokerOptions
 from acquit.errors import ConfigurationError
@@ -142,6 +145,20 @@ def test_ports_of_their_own_and_free_ones_are_taken() -> None:
     assert len(parse_options(text).listen) == 3
     text = "[[listen]]\nhost = '0.0.0.0'\n[[listen]]\nhost = '::'\n[[listen]]\nport = 7\n[[listen]]\nport = 0"
     assert len(parse_options(text).listen) == 4
+
+
+@pytest.mark.parametrize("load", [load_options, load_users])
+def test_a_file_is_read_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[Path], object]
+) -> None:
+    """One like /dev/zero has no end."""
+    monkeypatch.setattr(configuration, "FILE_BYTES_MAX", 1_000, raising=False)
+    path = tmp_path / "file"
+    path.write_text("#" * 1_000)
+    load(path)
+    path.write_text("#" * 1_001)
+    with pytest.raises(ConfigurationError, match=f"{path}: expected at most 1,000 bytes, found more"):
+        load(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from acquit.broker.access.users import Users, Verifier
-from acquit.broker.configuration import read_toml, structure
+from acquit.broker.configuration import read_text, read_toml, structure
 from acquit.broker.options import User
 from acquit.errors import ConfigurationError
 from acquit.store.ownership import hand_over, make_file, make_folder
@@ -61,15 +61,7 @@ class UsersFile:
 def load_users(path: Path) -> UsersFile:
     """The users in a file. Raises ConfigurationError where it cannot be read, is no users file, or says what cannot be;
     FileNotFoundError where it is not there."""
-    try:
-        text = path.read_bytes().decode()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: expected UTF-8, found byte 0x{error.object[error.start]:02x}") from None
-    return parse_users(text, str(path))
+    return parse_users(read_text(path), str(path))
 
 
 def parse_users(text: str, source: str = "users") -> UsersFile:
