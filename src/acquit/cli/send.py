@@ -47,6 +47,8 @@ TTL_S_MAX: Final = 4_294_967
 """Longest time that the header's 32 bits of milliseconds hold (3.2.1)."""
 DELAY_S_MAX: Final = 10 * 366 * 86_400
 """Ten years."""
+DELAYS: Final = "DELAYED_DELIVERY"
+"""Capability that a broker offers in *open* if it looks at the delay of a message."""
 AS_IT_IS: Final = "; --file /dev/stdin sends it as it is"
 
 # What is said of a message, by how its send ended. The first class that fits decides.
@@ -142,7 +144,9 @@ def send(
             yield message
 
     total = None if json_lines or lines else max(1, len(bodies) + len(files))
-    counts, stopped = _send_all(broker, address, finished(), timeout_s=timeout_s, total=total)
+    counts, stopped = _send_all(
+        broker, address, finished(), timeout_s=timeout_s, total=total, delayed=delay_s is not None
+    )
     _report(address, counts, as_json=as_json)
     if stopped is not None:
         raise stopped
@@ -195,16 +199,17 @@ def _outcome(error: AcquitError | None) -> str:
 
 
 def _send_all(
-    broker: BrokerAt, address: str, messages: Iterable[Message], *, timeout_s: float, total: int | None
+    broker: BrokerAt, address: str, messages: Iterable[Message], *, timeout_s: float, total: int | None, delayed: bool
 ) -> tuple[Counter[str], BaseException | None]:
     """Send them, pipelined: how many ended how, and what stopped it before the end (the connection, a line of input, an
     interrupt).
 
-    Raises what kept the link from opening, and an interrupt before anything was sent.
+    Raises what kept the link from opening, that the broker delays nothing where that is wanted, and an interrupt before
+    anything was sent.
     """
     so_far = _Progress()
     try:
-        stopped = _send_each(so_far, broker, address, messages, timeout_s=timeout_s, total=total)
+        stopped = _send_each(so_far, broker, address, messages, timeout_s=timeout_s, total=total, delayed=delayed)
     except KeyboardInterrupt as interrupt:
         if not so_far.begun:
             raise
@@ -221,6 +226,7 @@ def _send_each(
     *,
     timeout_s: float,
     total: int | None,
+    delayed: bool,
 ) -> AcquitError | OSError | None:
     stopped: AcquitError | OSError | None = None
     counts, waiting = so_far.counts, so_far.waiting
@@ -232,6 +238,8 @@ def _send_each(
         hanging_up(connection),
         counting(f"sending to {address}", total) as counter,
     ):
+        if delayed and DELAYS not in connection.remote_capabilities:
+            raise ConfigurationError(f"--delay: this broker does not offer {DELAYS}, and would deliver at once")
 
         def ended(number: int, error: AcquitError | None) -> None:
             outcome = _outcome(error)

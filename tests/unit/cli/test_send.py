@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import acquit
+from acquit.broker import server
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.cli import connecting, send
 from acquit.cli.exits import Exit
@@ -38,6 +39,18 @@ def test_options_of_a_message(at_broker: Shell, address: str) -> None:
     assert message["message_id"] == "m"
     assert message["priority"] == 7
     assert 0 < message["ttl_ms"] <= 60_500
+
+
+def test_a_delay_is_refused_by_a_broker_that_would_deliver_at_once(
+    shell: Shell, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CAPABILITIES", ("ANONYMOUS-RELAY",))
+    with acquit.Broker() as broker:
+        monkeypatch.setenv("ACQUIT_URL", broker.url)
+        ran = shell("send", address, "x", "--delay", "60")
+        assert (ran.code, ran.out) == (Exit.USAGE, "")
+        assert "--delay: this broker does not offer DELAYED_DELIVERY, and would deliver at once" in ran.err
+        assert sent(shell, address) == []
 
 
 def test_several_messages_have_numbered_ids(at_broker: Shell, address: str) -> None:
