@@ -135,9 +135,12 @@ class SessionCore(SessionCoreBase):
 
     def remove_subscription(self, subscription: Subscription) -> SubscriptionRemoval:
         """Delete a subscription of a topic at the peer. Raises ResourceLocked where a receiver of this session has it:
-        its link may bear the name that the removal needs."""
+        its link may bear the name that the removal needs; LinkDetached where the peer has none that have a name."""
         self.check()
         check_subscription(subscription)
+        if self.core.peer.repeats_source:
+            what = f"the subscription {subscription.name!r} is not there: the peer keeps none that have a name"
+            raise LinkDetached(what, condition=AmqpCondition.NOT_IMPLEMENTED)
         for receiver in self.receivers:
             held = receiver.spec.subscription
             if held is not None and held.name == subscription.name and receiver.failure is None:

@@ -1,15 +1,30 @@
-"""Sessions and links as they come back to a peer that grants less than the one before."""
+"""Sessions, and how they and their links come back to a peer that grants less than the one before."""
 
 from __future__ import annotations
 
+import pytest
+
 from acquit import Reconnect, errors
+from acquit.client.subscriptions import Subscription
+from acquit.protocol import events as ev
 from acquit.protocol.constants import ACCEPTED
 from acquit.protocol.definitions import AmqpCondition
-from tests.support.server import Rig
+from tests.support.server import Rig, Server
 
 
 def restoring() -> Rig:
     return Rig(reconnect=Reconnect())
+
+
+def test_who_keeps_no_subscription_is_not_asked_to_end_one() -> None:
+    """RabbitMQ ends the session for that question, with all of its links."""
+    rig = Rig(Server(properties={"product": "RabbitMQ", "version": "4.0.5"}))
+    session = rig.session()
+    with pytest.raises(errors.LinkDetached, match="the subscription 's' is not there: the peer keeps none") as caught:
+        session.remove_subscription(Subscription(name="s", shared=True))
+    assert caught.value.condition == AmqpCondition.NOT_IMPLEMENTED
+    rig.run()
+    assert rig.server.all(ev.LinkRequested) == []
 
 
 def test_sessions_that_the_next_peer_has_no_channel_for_end_and_the_others_go_on() -> None:
