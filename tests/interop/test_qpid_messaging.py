@@ -15,6 +15,7 @@ from acquit.compat.qpid.messaging import (
     InvalidOption,
     LinkError,
     Message,
+    Session,
     SessionError,
 )
 from acquit.compat.qpid.messaging.address import quote
@@ -118,6 +119,17 @@ def test_only_our_broker_deletes_nodes(foreign: ForeignBroker, connection: Conne
         return
     with pytest.raises(InvalidOption, match="this broker deletes no nodes"):
         session.sender(queue)
+
+
+def test_no_queue_is_asserted_to_be_a_topic(foreign: ForeignBroker, connection: Connection, address: str) -> None:
+    """Neither by brokers that know it, nor by those that repeat what they are asked for."""
+    queue = quote(foreign.queue(address))
+    connection.session().sender(queue).send("work")
+    # In this order: to Artemis a sender to a topic makes one there, beside the queue.
+    for made in (Session.receiver, Session.sender):
+        with pytest.raises(LinkError):
+            made(connection.session(), f"{queue}; {{assert: always, node: {{type: topic}}}}")
+    assert connection.session().receiver(queue).fetch(LONG).content == "work"
 
 
 def test_topics(foreign: ForeignBroker, connection: Connection, address: str) -> None:

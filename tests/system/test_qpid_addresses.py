@@ -9,6 +9,8 @@ import pytest
 
 import acquit
 from acquit.broker.options import AddressRule, BrokerOptions
+from acquit.client import core
+from acquit.client.products import Product
 from acquit.compat.qpid.messaging import (
     AssertionFailed,
     Connection,
@@ -119,6 +121,18 @@ def test_assertions(session: Session, address: str) -> None:
         for asserted, found in (("type: topic", "expected type topic"), ("durable: False", "expected durable False")):
             with pytest.raises(AssertionFailed, match=found):
                 made(f"{address}; {{assert: always, node: {{{asserted}}}}}")
+
+
+def test_a_kind_that_the_peer_only_repeats_is_not_asserted(
+    url: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "product_of", lambda _: Product(repeats_source=True, repeats_target=True))
+    with closing(Connection.establish(url)) as connection:
+        session = connection.session()
+        session.sender(address)
+        for made in (session.sender, session.receiver):
+            with pytest.raises(AssertionFailed, match="this broker does not say whether it is a queue"):
+                made(f"{address}; {{assert: always, node: {{type: queue}}}}")
 
 
 def test_who_may_not_make_a_queue_does_not_find_it() -> None:

@@ -22,6 +22,8 @@ class Product(NamedTuple):
     repeats_source: bool = False
     """True if the peer's *attach* repeats what was asked of the source although the peer does nothing of it (3.5.3):
     distribution-mode, selectors, durability and capabilities."""
+    repeats_target: bool = False
+    """True if the peer's *attach* repeats the capabilities that were asked of the target, whatever node is there."""
     repeats_filters: bool = False
     """True if the peer's *attach* repeats every filter, and the peer applies none but those of its streams (3.5.8)."""
     wants_attach_answered: bool = False
@@ -30,17 +32,16 @@ class Product(NamedTuple):
 
 
 UNKNOWN: Final = Product()
+_RABBITMQ: Final = Product(refuses_second=True, repeats_source=True, repeats_target=True, repeats_filters=True)
+"""Versions before 4."""
 
 _KNOWN: Final[tuple[tuple[str, tuple[int, ...], Product], ...]] = (
     ("acquit", (), Product(keeps_first_acquirer=True)),
-    ("Apache Qpid Broker-J Core", (), Product(wants_attach_answered=True)),
-    ("RabbitMQ", (), Product(refuses_second=True, repeats_source=True, repeats_filters=True)),
-    (
-        "RabbitMQ",
-        (4,),
-        Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True, repeats_filters=True),
-    ),
-    ("RabbitMQ", (4, 1), Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)),
+    ("apache-activemq-artemis", (), Product(repeats_target=True)),
+    ("Apache Qpid Broker-J Core", (), Product(wants_attach_answered=True, repeats_target=True)),
+    ("RabbitMQ", (), _RABBITMQ),
+    ("RabbitMQ", (4,), _RABBITMQ._replace(keeps_first_acquirer=True)),
+    ("RabbitMQ", (4, 1), _RABBITMQ._replace(keeps_first_acquirer=True, repeats_filters=False)),
     ("RabbitMQ", (4, 3), Product(keeps_first_acquirer=True, refuses_second=True)),
 )
 """Rows of a product, the first version of which the row holds, and its peculiarities; the older first."""

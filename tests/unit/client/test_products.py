@@ -4,9 +4,10 @@ import pytest
 
 from acquit.client.products import UNKNOWN, Product, product_of
 
-RABBITMQ_3 = Product(refuses_second=True, repeats_source=True, repeats_filters=True)
-RABBITMQ_4_0 = Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True, repeats_filters=True)
-RABBITMQ_4_1 = Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True)
+BROKER_J = Product(wants_attach_answered=True, repeats_target=True)
+RABBITMQ_3 = Product(refuses_second=True, repeats_source=True, repeats_target=True, repeats_filters=True)
+RABBITMQ_4_0 = RABBITMQ_3._replace(keeps_first_acquirer=True)
+RABBITMQ_4_1 = RABBITMQ_4_0._replace(repeats_filters=False)
 RABBITMQ_4_3 = Product(keeps_first_acquirer=True, refuses_second=True)
 
 
@@ -18,7 +19,8 @@ RABBITMQ_4_3 = Product(keeps_first_acquirer=True, refuses_second=True)
         ({"product": "another", "version": "4.3"}, UNKNOWN),
         ({"product": "acquit"}, Product(keeps_first_acquirer=True)),
         ({"product": "acquit", "version": "0.1"}, Product(keeps_first_acquirer=True)),
-        ({"product": "Apache Qpid Broker-J Core", "version": "9.2.1"}, Product(wants_attach_answered=True)),
+        ({"product": "Apache Qpid Broker-J Core", "version": "9.2.1"}, BROKER_J),
+        ({"product": "apache-activemq-artemis", "version": "2.55.0"}, Product(repeats_target=True)),
         ({"product": "RabbitMQ"}, RABBITMQ_3),
         ({"product": "RabbitMQ", "version": "3.13.7"}, RABBITMQ_3),
         ({"product": "RabbitMQ", "version": "4.0.5"}, RABBITMQ_4_0),

@@ -123,12 +123,16 @@ class Link(ConnectionPart):
             if wanted not in (None, is_so):
                 raise AssertionFailed(text=f"{found.address!r}: expected {what} {wanted}, found {is_so}")
 
-    def _check_kind(self, found: AttachPlan, capabilities: Iterable[str]) -> None:
-        """Raise AssertionFailed where the peer's terminus does not say that its node is of the asserted kind."""
+    def _check_kind(self, found: AttachPlan, capabilities: Iterable[str], *, repeated: bool) -> None:
+        """Raise AssertionFailed where the peer's terminus does not say that its node is of the asserted kind, or
+        where the peer only repeats there what it was asked for."""
+        kind = found.asserted.kind if found.asserted is not None else None
         said = set(capabilities)
-        if found.asserted is not None and found.asserted.kind is not None and found.asserted.kind not in said:
+        if kind is not None and repeated:
+            raise AssertionFailed(text=f"{found.address!r}: this broker does not say whether it is a {kind}")
+        if kind is not None and kind not in said:
             what = " and ".join(sorted(said)) or "nothing"
-            raise AssertionFailed(text=f"{found.address!r}: expected {found.asserted.kind}, and the peer says {what}")
+            raise AssertionFailed(text=f"{found.address!r}: expected {kind}, and the peer says {what}")
 
     def _told(self, failure: Failure | None, kind: type[LinkError]) -> None:
         """The link is gone, if there is a failure (loop thread). What the whole connection's is, it tells by itself."""
@@ -264,7 +268,8 @@ class Sender(Link):
             raise self._failed(exc, LinkError) from exc
         core = sender._core
         try:
-            self._check_kind(found, getattr(core.link.target, "capabilities", ()))
+            repeated = core.session.core.peer.repeats_target
+            self._check_kind(found, getattr(core.link.target, "capabilities", ()), repeated=repeated)
         except AssertionFailed:
             sender.close()
             raise
@@ -509,7 +514,8 @@ class Receiver(Link):
             raise self._failed(exc, ReceiverError) from exc
         core = receiver._core
         try:
-            self._check_kind(found, core.link.source.capabilities if core.link.source is not None else ())
+            said = core.link.source.capabilities if core.link.source is not None else ()
+            self._check_kind(found, said, repeated=core.session.core.peer.repeats_source)
         except AssertionFailed:
             receiver.close()
             raise
