@@ -128,7 +128,7 @@ def test_no_queue_is_asserted_to_be_a_topic(foreign: ForeignBroker, connection: 
     # In this order: to Artemis a sender to a topic makes one there, beside the queue.
     for made in (Session.receiver, Session.sender):
         with pytest.raises(LinkError):
-            made(connection.session(), f"{queue}; {{assert: always, node: {{type: topic}}}}")
+            made(connection.session(), f"{queue}; {{assert: always, node: {{type: topic}}}}", capacity=10)
     assert connection.session().receiver(queue).fetch(LONG).content == "work"
 
 

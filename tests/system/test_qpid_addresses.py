@@ -129,10 +129,12 @@ def test_a_kind_that_the_peer_only_repeats_is_not_asserted(
     monkeypatch.setattr(core, "product_of", lambda _: Product(repeats_source=True, repeats_target=True))
     with closing(Connection.establish(url)) as connection:
         session = connection.session()
-        session.sender(address)
+        fill(session, address, 5)
+        asserting = f"{address}; {{assert: always, node: {{type: queue}}, link: {{reliability: unreliable}}}}"
         for made in (session.sender, session.receiver):
             with pytest.raises(AssertionFailed, match="this broker does not say whether it is a queue"):
-                made(f"{address}; {{assert: always, node: {{type: queue}}}}")
+                made(asserting, capacity=10)
+        assert len(drained(session.receiver(address))) == 5, "nothing was sent to a receiver that was refused"
 
 
 def test_who_may_not_make_a_queue_does_not_find_it() -> None:

@@ -44,6 +44,7 @@ from acquit.protocol.definitions import Accepted
 
 if TYPE_CHECKING:
     from acquit.client.failures import Failure
+    from acquit.client.products import Product
     from acquit.client.receiving import ReceiverCore
     from acquit.compat.qpid.session import Session
 
@@ -85,6 +86,11 @@ class Link(ConnectionPart):
     def _is_linked(self) -> bool:
         raise NotImplementedError
 
+    def _repeats_kind(self, peer: Product) -> bool:
+        """Return True if the peer's answer to such a link repeats the kind of node that was asked for, whatever is
+        there."""
+        raise NotImplementedError
+
     def _usable(self) -> None:
         """Raise why it cannot be used."""
         self.check_closed()
@@ -101,6 +107,9 @@ class Link(ConnectionPart):
             raise Detached(text="the connection is not attached")
         if not (found.deletes or found.asserted) or found.address is None:
             return
+        kind = found.asserted.kind if found.asserted is not None else None
+        if kind is not None and self._repeats_kind(connection._aio._core.peer):
+            raise AssertionFailed(text=f"{found.address!r}: this broker does not say whether it is a {kind}")
         known = management.knows(connection)
         if found.deletes and not known:
             raise InvalidOption(text="delete: this broker deletes no nodes for its clients")
@@ -123,16 +132,12 @@ class Link(ConnectionPart):
             if wanted not in (None, is_so):
                 raise AssertionFailed(text=f"{found.address!r}: expected {what} {wanted}, found {is_so}")
 
-    def _check_kind(self, found: AttachPlan, capabilities: Iterable[str], *, repeated: bool) -> None:
-        """Raise AssertionFailed where the peer's terminus does not say that its node is of the asserted kind, or
-        where the peer only repeats there what it was asked for."""
-        kind = found.asserted.kind if found.asserted is not None else None
+    def _check_kind(self, found: AttachPlan, capabilities: Iterable[str]) -> None:
+        """Raise AssertionFailed where the peer's terminus does not say that its node is of the asserted kind."""
         said = set(capabilities)
-        if kind is not None and repeated:
-            raise AssertionFailed(text=f"{found.address!r}: this broker does not say whether it is a {kind}")
-        if kind is not None and kind not in said:
+        if found.asserted is not None and found.asserted.kind is not None and found.asserted.kind not in said:
             what = " and ".join(sorted(said)) or "nothing"
-            raise AssertionFailed(text=f"{found.address!r}: expected {kind}, and the peer says {what}")
+            raise AssertionFailed(text=f"{found.address!r}: expected {found.asserted.kind}, and the peer says {what}")
 
     def _told(self, failure: Failure | None, kind: type[LinkError]) -> None:
         """The link is gone, if there is a failure (loop thread). What the whole connection's is, it tells by itself."""
@@ -268,8 +273,7 @@ class Sender(Link):
             raise self._failed(exc, LinkError) from exc
         core = sender._core
         try:
-            repeated = core.session.core.peer.repeats_target
-            self._check_kind(found, getattr(core.link.target, "capabilities", ()), repeated=repeated)
+            self._check_kind(found, getattr(core.link.target, "capabilities", ()))
         except AssertionFailed:
             sender.close()
             raise
@@ -290,6 +294,9 @@ class Sender(Link):
 
     def _is_linked(self) -> bool:
         return self._inner is not None
+
+    def _repeats_kind(self, peer: Product) -> bool:
+        return peer.repeats_target
 
     def _await_room(self, deadline: SharedTimeout) -> None:
         capacity = self.capacity
@@ -514,8 +521,7 @@ class Receiver(Link):
             raise self._failed(exc, ReceiverError) from exc
         core = receiver._core
         try:
-            said = core.link.source.capabilities if core.link.source is not None else ()
-            self._check_kind(found, said, repeated=core.session.core.peer.repeats_source)
+            self._check_kind(found, core.link.source.capabilities if core.link.source is not None else ())
         except AssertionFailed:
             receiver.close()
             raise
@@ -538,6 +544,9 @@ class Receiver(Link):
 
     def _is_linked(self) -> bool:
         return self._inner is not None
+
+    def _repeats_kind(self, peer: Product) -> bool:
+        return peer.repeats_source
 
 
 def _counted(capacity: object) -> int:
