@@ -32,16 +32,28 @@ class Product(NamedTuple):
 
 
 UNKNOWN: Final = Product()
-_RABBITMQ: Final = Product(refuses_second=True, repeats_source=True, repeats_target=True, repeats_filters=True)
-"""Versions before 4."""
 
 _KNOWN: Final[tuple[tuple[str, tuple[int, ...], Product], ...]] = (
     ("acquit", (), Product(keeps_first_acquirer=True)),
     ("apache-activemq-artemis", (), Product(repeats_target=True)),
     ("Apache Qpid Broker-J Core", (), Product(wants_attach_answered=True, repeats_target=True)),
-    ("RabbitMQ", (), _RABBITMQ),
-    ("RabbitMQ", (4,), _RABBITMQ._replace(keeps_first_acquirer=True)),
-    ("RabbitMQ", (4, 1), _RABBITMQ._replace(keeps_first_acquirer=True, repeats_filters=False)),
+    ("RabbitMQ", (), Product(refuses_second=True, repeats_source=True, repeats_target=True, repeats_filters=True)),
+    (
+        "RabbitMQ",
+        (4,),
+        Product(
+            keeps_first_acquirer=True,
+            refuses_second=True,
+            repeats_source=True,
+            repeats_target=True,
+            repeats_filters=True,
+        ),
+    ),
+    (
+        "RabbitMQ",
+        (4, 1),
+        Product(keeps_first_acquirer=True, refuses_second=True, repeats_source=True, repeats_target=True),
+    ),
     ("RabbitMQ", (4, 3), Product(keeps_first_acquirer=True, refuses_second=True)),
 )
 """Rows of a product, the first version of which the row holds, and its peculiarities; the older first."""

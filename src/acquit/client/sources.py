@@ -32,7 +32,7 @@ _CODES: Final[Mapping[object, object]] = {
 _QUEUES: Final = frozenset(("queue", "temporary-queue"))
 _TOPICS: Final = frozenset(("topic", "temporary-topic"))
 _OF_STREAMS: Final = "rabbitmq:stream-"
-"""The begin of the names of the filters that RabbitMQ's streams apply: they are known there by their names."""
+"""Beginning of the names of filters that RabbitMQ's streams apply, which knows them by their keys."""
 
 
 def make_source(
