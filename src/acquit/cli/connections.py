@@ -9,6 +9,7 @@ import click
 from acquit.cli.connecting import BrokerAt, broker_options
 from acquit.cli.exits import Exit
 from acquit.cli.figures import Row, query_all
+from acquit.cli.ledger import ulong_of
 from acquit.cli.management import management, table_of
 from acquit.cli.options import json_option, seconds
 from acquit.cli.output import counted, emit_json, span_text, table
@@ -123,8 +124,8 @@ def _describe(node: Management, number: int) -> str:
 
 def _describe_link(node: Management, link: str) -> str:
     """Return a link in words. Raises ManagementFailed where there is none that the user may see."""
-    connection = link.partition(".")[0]
-    chosen = {"connection": int(connection)} if connection.isdecimal() else {}
+    connection = ulong_of(link.partition(".")[0])
+    chosen = {} if connection is None else {"connection": connection}
     row = next((row for row in query_all(node, LINK, "id", "", chosen) if row["id"] == link), None)
     if row is None:
         raise ManagementFailed(f"there is no link {link!r}", _NOT_FOUND)

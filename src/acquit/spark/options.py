@@ -33,9 +33,13 @@ FORMAT_NAME: Final = "acquit"
 HOUR_MS: Final = 3_600_000
 YEAR_MS: Final = 366 * 24 * HOUR_MS
 
-_SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
+_DIGITS_MAX: Final = 18
+"""More than any number here has, and fewer than Python refuses to read."""
+_SIZE: Final = re.compile(rf"(\d{{1,{_DIGITS_MAX}}})\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|milliseconds?|s|seconds?|min|minutes?|m|h|hours?|d|days?)", re.IGNORECASE)
+_DURATION: Final = re.compile(
+    rf"(\d{{1,{_DIGITS_MAX}}})\s*(ms|milliseconds?|s|seconds?|min|minutes?|m|h|hours?|d|days?)", re.IGNORECASE
+)
 _DURATIONS_MS: Final = {"ms": 1, "mi": 60_000, "m": 60_000, "s": 1_000, "h": 3_600_000, "d": 86_400_000}
 _CREDENTIAL_KINDS: Final = ("env", "file", "provider")
 
@@ -136,7 +140,7 @@ def read_count(low: int, high: int) -> Callable[[str], int]:
     """A whole number."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or not low <= int(text) <= high:
+        if not text.isdecimal() or len(text) > _DIGITS_MAX or not low <= int(text) <= high:
             raise ValueError(f"a number from {low} to {high}")
         return int(text)
 

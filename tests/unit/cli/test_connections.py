@@ -73,6 +73,13 @@ def test_what_to_close_must_be_said(shell: Shell, arguments: tuple[object, ...])
     assert shell("close", *arguments).code == Exit.USAGE
 
 
+def test_a_link_that_cannot_be_is_not_there(shell: Shell) -> None:
+    with acquit.Broker() as broker:
+        ran = shell("close", "--link", "9" * 5_000 + ".1", "--url", broker.url)
+    assert (ran.code, ran.err.count("\n")) == (Exit.FAILED, 1)
+    assert ran.err.startswith("acquit: there is no link '999")
+
+
 def test_links_are_shown_and_one_is_detached(shell: Shell) -> None:
     with acquit.Broker() as broker, acquit.connect(broker.url, container_id="shop") as connection:
         session = connection.session("individual")

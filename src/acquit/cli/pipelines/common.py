@@ -34,7 +34,7 @@ NEEDED: Final = ("pyspark", "pyarrow", "deltalake")
 TOLD_EVERY_S: Final = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 _RATE_OVER_S: Final = 30.0
-_SIZE: Final = re.compile(r"(\d+)([kmg]?)")
+_SIZE: Final = re.compile(r"(\d{1,18})([kmg]?)")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 

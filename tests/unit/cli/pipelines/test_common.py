@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,9 @@ def test_each_pipeline_is_there_and_says_what_it_does(shell: Shell) -> None:
         assert summary.split()[0] in listed
         assert shell("pipeline", name, "--help").code == Exit.OK
     assert list(pipeline.list_commands(None)) == list(PIPELINES)  # type: ignore[attr-defined]
+
+
+def test_a_size_of_more_digits_than_are_read_is_refused_in_one_line(shell: Shell, tmp_path: Path) -> None:
+    ran = shell("pipeline", "compact", tmp_path, "--target-file-size", "9" * 5_000)
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert "expected a size such as 65536, 512k, 64m or 1g" in ran.err
