@@ -269,7 +269,8 @@ def _beside(
     files: dict[str, list[str]], log: LogReading, top: list[str], owner: SpoolOwner | None
 ) -> tuple[list[str], list[str]]:
     """Files that the log does not name: those nobody will ask for, and those of attempts that may be under way. Where
-    entries are lost, files that one of them may have named are neither: they are wanted once it is restored."""
+    entries are lost, files that one of them may have named are neither: they are wanted once it is restored. Nor are
+    entries before a checkpoint: if that is lost, they say what it said."""
     state = log.state
     checkpoint = log.next_slot - log.entries
     named = {one.data for one in state.decided.values()} | {f"identities/{run.name}" for run, _ in state.runs}
@@ -281,7 +282,7 @@ def _beside(
         number = number_of(name.rpartition("/")[2])
         if name in named or (folder == "checkpoints" and not name.endswith(TEMPORARY_SUFFIX)):
             continue
-        if folder in _NAMED_BY_ENTRIES and not log.whole:
+        if folder in (*_NAMED_BY_ENTRIES, "log") and not log.whole:
             continue
         if number is not None and number < limits.get(folder, 0):
             leftovers.append(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,29 @@ def test_what_a_lost_entry_may_have_named_is_kept(root: Path, back: int) -> None
         with pytest.raises(SpoolDamaged, match="no query can take it over as it is"):
             mend(root, take_over=take_over)
     assert files(root) == before
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"damaged")], ids=["lost", "damaged"])
+def test_entries_before_a_checkpoint_are_kept_while_that_is_lost(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    """They are there where it was killed before it removed them, or may not: they say what the checkpoint said."""
+
+    class Keeping(FolderStore):
+        def remove(self, name: str) -> None:
+            if name.startswith("log/"):
+                raise SpoolError(f"cannot remove {name}")
+            super().remove(name)
+
+    spool = Spool(Keeping(tmp_path), RetentionOptions(checkpoint_entries=4))
+    spool.claim("query-1")
+    for epoch in range(1, 6):
+        spool.take(part(epoch), QueueDouble(posting(epoch)).attach, READER)
+        spool.finish(epoch)
+    assert len(verify(FolderStore(tmp_path)).leftovers) > 3
+    harm(tmp_path / "log" / max((tmp_path / "checkpoints").iterdir()).name)
+    before = files(tmp_path)
+    for options in ({}, {"stopped": True}, {"forget": True}):
+        assert mend(tmp_path, **options).actions == ()
+    assert files(tmp_path) == before
 
 
 def test_nothing_is_forgotten_into_the_place_of_a_lost_entry(root: Path) -> None:
