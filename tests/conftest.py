@@ -65,6 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.pop("PYTHONUNBUFFERED", None)  # as containers set it: it hid what waits for the lock of a buffer
     given = os.environ.get("ACQUIT_TEST_SEED", "")
     soaking = config.option.markexpr == "slow"
     if hasattr(config, "workerinput"):

@@ -108,7 +108,11 @@ def apart() -> Iterator[None]:
 
 
 class _Lines:
-    """Stream for a handler: takes text at once, and writes it as it can."""
+    """Stream for a handler: takes text at once, and writes it as it can.
+
+    Its thread writes to the descriptor, beside the stream: as long as nobody reads, it would hold the stream's lock,
+    and a process that ends flushes the stream.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -138,9 +142,10 @@ class _Lines:
         told = 0
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # whoever handles signals has a thread for it
         while (text := self._texts.get()) is not None:
+            left = text.encode(self.stream.encoding, self.stream.errors or "strict")
             with contextlib.suppress(OSError):  # nobody will read it
-                self.stream.write(text)
-                self.stream.flush()
+                while left:
+                    left = left[os.write(self.stream.fileno(), left) :]
             lost = self._lost - told
             if lost:
                 told += lost

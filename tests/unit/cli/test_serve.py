@@ -241,8 +241,12 @@ def test_a_second_signal_does_not_wait(tmp_path: Path, second: signal.Signals, c
         assert process.wait(timeout=60) == code
 
 
-def test_who_does_not_read_its_log_holds_up_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_who_does_not_read_its_log_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
     """As a pipe whose reader hangs, or a terminal after Ctrl-S. Of a small pipe twenty connections are enough."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with serving(tmp_path / "data", "--log-format", "json") as (process, ready):
         assert process.stderr is not None
         fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4_096)
