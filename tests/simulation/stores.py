@@ -69,6 +69,12 @@ class _Telling:
         self._world = world
         self._client = client
 
+    def hear(self, entries: Sequence[StoreEntry]) -> None:
+        """Note what the client knows, and its store does not yet."""
+        for kind, link, _, value in entries:
+            if kind is EntryKind.IDENTITY and value is not None:
+                self._world.oracle.termini.learns(f"{self._client}/{link}", value)
+
     def tell(self, entries: Sequence[StoreEntry]) -> None:
         """These are."""
         termini = self._world.oracle.termini
@@ -118,6 +124,7 @@ class KeptStore:
 
     def write(self, entries: Sequence[StoreEntry], done: Done | None = None) -> None:
         """Change entries: that is safe a little later, in order, together with what comes meanwhile."""
+        self._told.hear(entries)
         self._pending.append((list(entries), None if done is None else _on_its_loop(done)))
         if len(self._pending) == 1:
             self._sync_later()

@@ -80,6 +80,8 @@ class Termini:
         self._by_name: dict[str, Terminus] = {}
         self._given_up: set[str] = set()
         """Links whose client was told that their terminus had ended."""
+        self._learnt: dict[str, list[bytes]] = {}
+        """Identities of the termini of each link, in the order in which its client heard of them."""
         self._numbers = 0
 
     # -- links ---------------------------------------------------------------------------------------------------------
@@ -139,10 +141,16 @@ class Termini:
             terminus.over = latest - earliest >= self.kept_ms - MARGIN_MS
         return terminus.over
 
+    def learns(self, name: str, identity: bytes) -> None:
+        """The client hears which terminus the broker keeps for this link, and tells its store."""
+        self._learnt.setdefault(name, []).append(identity)
+
     def identified(self, name: str, identity: bytes) -> None:
-        """The client has learnt which terminus the broker keeps for this link."""
-        terminus = self._by_name[name]
-        if identity in terminus.former:
+        """It is known which terminus the broker keeps for this link: by the client's store, which may lag behind, or by
+        a message."""
+        terminus, learnt = self._by_name[name], self._learnt.get(name, [])
+        late = terminus.identity in learnt and identity in learnt[: learnt.index(terminus.identity)]
+        if late or identity in terminus.former:
             return
         if not terminus.identity:
             terminus.identity = identity

@@ -22,6 +22,7 @@ from tests.simulation.hostile import PEERS
 from tests.simulation.oracle import DEAD_LETTERS, EXPIRED, Oracle
 from tests.simulation.places import TRAITS, Place
 from tests.simulation.sweeps import Act
+from tests.simulation.termini import Termini
 from tests.simulation.users import USERS
 from tests.simulation.world import Case, shrink, simulate
 from tests.support.examples import share
@@ -205,6 +206,25 @@ def test_a_failure_that_is_said_late_was_one_as_the_lock_ran_out(*, locks: bool,
     early = again_s < (1.05 if locks else 1.09)
     with pytest.raises(Violation, match="time: ") if early else nullcontext():
         oracle.arrives(Seen("a", 1, "m1", fresh=False, count=1), "another")
+
+
+def test_a_store_that_lags_may_tell_of_a_terminus_that_another_one_has_followed() -> None:
+    now = 0.0
+    once = Place(name="once", settings={})
+    termini = Termini(Oracle("once", (once,), lambda: now, Wall(lambda: now, 0.0)), kept_ms=300.0)
+    terminus = termini.asks("client/in", "client#1", anew=False)
+    for identity in (b"1", b"2", b"3"):
+        termini.learns("client/in", identity)
+    termini.identified("client/in", b"1")
+    termini.broke("client#1")
+    now = 1.0
+    termini.identified("client/in", b"3")
+    termini.attached(terminus, "client#1", b"3")
+    termini.identified("client/in", b"2")
+    assert terminus.identity == b"3"
+    termini.learns("client/in", b"4")
+    with pytest.raises(Violation, match="was ended before its time"):
+        termini.identified("client/in", b"4")
 
 
 @pytest.mark.parametrize("set_at_s", [(), (6.0, 7.0), (2.0, 3.0), (0.5, 0.7), (4.2, 4.4)])
