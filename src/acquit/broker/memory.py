@@ -207,6 +207,11 @@ class Memory:
             room = min(room, queue.policy.memory_bytes_max - queue.memory_bytes)
         return room
 
+    def most(self, queue: QueueBase, *, volatile: bool) -> int:
+        """Return what `room` is for a queue that is empty, while nothing else is in memory."""
+        most = self._limits.memory_bytes_max
+        return min(most, queue.policy.memory_bytes_max) if volatile else most
+
     @property
     def left(self) -> int:
         """Bytes that may still be held in memory, in all."""

@@ -110,7 +110,8 @@ class MessageCore(Message):
 
     @property
     def sequence(self) -> int | None:
-        """The name of the message in our broker (``x-opt-acquit-sequence``); None from other brokers."""
+        """The name of the message in our broker (``x-opt-acquit-sequence``); None where it has none, as from other
+        brokers, unless they keep what it had."""
         section = self._sections.section(MESSAGE_ANNOTATIONS)
         value = map_value(section, SEQUENCE) if section else None
         return int(value) if isinstance(value, int) else None

@@ -35,7 +35,7 @@ from acquit.broker.nodes.node import whole
 from acquit.broker.queue import NodeEvent, NodeState
 from acquit.broker.refusal import Refused
 from acquit.ledger.records import Extra, encode_extras, encode_id
-from acquit.protocol.definitions import AmqpCondition
+from acquit.protocol.definitions import AmqpCondition, LinkCondition
 from acquit.protocol.sections import APPLICATION_PROPERTIES, BODY, map_value
 
 if TYPE_CHECKING:
@@ -110,11 +110,23 @@ REFUSING: Final = frozenset(("block", "reject"))
 def admit(queue: Queue, memory: Memory, size_bytes: int, *, durable: bool) -> None:
     """Raise Refused unless the queue takes one more message, of so many bytes: it has room, and is not paused."""
     check_paused(queue)
-    policy = queue.policy
-    # Larger than all that may be there.
-    too_large = policy.full_policy == "drop-oldest" and 0 < policy.bytes_max < size_bytes
-    if too_large or not Room(queue, memory).fits(1, size_bytes, durable=durable):
+    check_size(queue, memory, size_bytes, durable=durable)
+    if not Room(queue, memory).fits(1, size_bytes, durable=durable):
         raise full(queue)
+
+
+def check_size(queue: Queue, memory: Memory, size_bytes: int, *, durable: bool) -> None:
+    """Raise Refused for a message that the queue would not take if it were empty: whoever tries again, tries for
+    ever."""
+    policy = queue.policy
+    bytes_max = memory.most(queue, volatile=not durable) - OVERHEAD_BYTES
+    if policy.bytes_max and policy.full_policy != "page":
+        bytes_max = min(bytes_max, policy.bytes_max)
+    if size_bytes > bytes_max:
+        raise Refused(
+            f"the message has {size_bytes:,} bytes: {queue.name:.200} takes at most {bytes_max:,}",
+            condition=LinkCondition.MESSAGE_SIZE_EXCEEDED,
+        )
 
 
 def check_paused(node: Pausable) -> None:
@@ -262,6 +274,7 @@ __all__ = [
     "Limits",
     "Room",
     "admit",
+    "check_size",
     "full",
     "note_value",
 ]

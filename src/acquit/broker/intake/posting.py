@@ -22,7 +22,7 @@ from acquit.broker.durations import Durations
 from acquit.broker.intake.arrival import Arrival
 from acquit.broker.intake.entering import note_group
 from acquit.broker.intake.fan import Fan
-from acquit.broker.intake.limits import Room, admit, check_paused, full, note_value
+from acquit.broker.intake.limits import Room, admit, check_paused, check_size, full, note_value
 from acquit.broker.intake.reader import PostingReader
 from acquit.broker.intake.runs import Runs
 from acquit.broker.intake.shaping import read_posting
@@ -181,7 +181,12 @@ class Poster:
             durable, priority = known.durable, known.priority
             cost = size + OVERHEAD_BYTES  # as `Room.take`, without a call
             if room.messages < 1 or room.bytes < size or (room.durable if durable else room.volatile) < cost:
-                refused.append(delivery)
+                try:
+                    check_size(queue, self._memory, size, durable=durable)
+                except Refused as exc:
+                    self._refuse(producer, [delivery], exc)
+                else:
+                    refused.append(delivery)
                 continue
             room.messages -= 1
             room.bytes -= size

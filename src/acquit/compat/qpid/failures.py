@@ -23,6 +23,7 @@ _ROWS: Final[tuple[tuple[type[errors.AcquitError], type[ours.MessagingError]], .
     (errors.SettlementError, ours.SessionError),
 )
 _CAPACITY: Final = "amqp:resource-limit-exceeded"
+_SIZE: Final = "amqp:link:message-size-exceeded"
 _FAULT: Final = "amqp:internal-error"
 
 
@@ -34,7 +35,7 @@ def translated(error: errors.AcquitError, link: type[ours.LinkError] = ours.Link
         kind = ours.HeartbeatTimeout  # it was our engine that gave up, on a peer that was too slow
     elif condition == _FAULT:
         kind = ours.ServerError
-    elif condition == _CAPACITY and issubclass(kind, ours.SenderError):
+    elif condition in (_CAPACITY, _SIZE) and issubclass(kind, ours.SenderError):
         kind = ours.TargetCapacityExceeded
     return kind(condition, str(error))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from acquit.broker.intake.limits import STEP, VALUE_BYTES_MAX
+from acquit.broker.message import OVERHEAD_BYTES
 from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified, Rejected
 from acquit.protocol.message import Message
 from tests.support.broker_world import START_US, Client, World, durable, live_of
+from tests.support.transacting import Controller
 
 KEY = "_AMQ_LVQ_NAME"
 
@@ -92,6 +94,49 @@ def test_reject_gives_credit_and_says_no(limit: dict[str, int]) -> None:
     assert sender.credit > 100
     assert [client.outcome(delivery) == ACCEPTED for delivery in posted].count(True) <= 3
     assert condition(client, posted[-1]) == "amqp:resource-limit-exceeded"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_durable", "most"),
+    [
+        ({"full_policy": "block", "bytes_max": 9_000}, True, 9_000),
+        ({"full_policy": "reject", "bytes_max": 1_000}, False, 1_000),
+        ({"full_policy": "drop-oldest", "bytes_max": 1_000}, True, 1_000),
+        ({"memory_bytes_max": 65_536}, False, 65_536 - OVERHEAD_BYTES),
+    ],
+)
+@pytest.mark.parametrize("way", ["a group", "alone", "a transaction", "a topic"])
+def test_what_an_empty_queue_would_not_take_is_not_told_to_come_again(
+    settings: dict[str, object], is_durable: bool, most: int, way: str
+) -> None:
+    world = world_with(routing="multicast" if way == "a topic" else "anycast", **settings)
+    client = world.client()
+    client.receiver("q", credit=0)
+    sender = client.sender("q")
+    world.settle()
+    expiry = START_US // 1000 + 60_000 if way == "alone" else None
+    besides = len(Message(bytes(300), durable=is_durable, absolute_expiry_time=expiry).encode()) - 300
+    too_large, fits = (
+        Message(bytes(most - besides + more), durable=is_durable, absolute_expiry_time=expiry) for more in (1, 0)
+    )
+    answers: list[object]
+    if way == "a transaction":
+        controller = Controller(client)
+        posted = controller.post(sender, controller.declare(), too_large, fits)
+        world.settle()
+        answers = [controller.provisional(one) for one in posted]
+    else:
+        posted = client.post(sender, too_large, fits)
+        world.settle()
+        answers = [client.outcome(one) for one in posted]
+    refused, taken = answers
+    assert taken == ACCEPTED
+    assert isinstance(refused, Rejected)
+    assert refused.error is not None
+    assert refused.error.condition == "amqp:link:message-size-exceeded"
+    assert refused.error.description is not None
+    assert refused.error.description.startswith(f"the message has {most + 1:,} bytes: ")
+    assert refused.error.description.endswith(f" takes at most {most:,}")
 
 
 @pytest.mark.parametrize("limit", [{"messages_max": 3}, {"bytes_max": 65_536}, {"memory_bytes_max": 65_536}])
@@ -226,14 +271,6 @@ def test_the_last_that_can_be_had_goes_before_a_newer_one_that_waits_for_its_tim
     assert (live_of(world, "q"), bodies(world)) == (1, [])
     world.advance(5_000)
     assert bodies(world) == [1]
-
-
-def test_drop_oldest_refuses_what_is_larger_than_all_that_may_be_there() -> None:
-    world = world_with(full_policy="drop-oldest", bytes_max=1_000)
-    client = world.client()
-    (delivery,) = client.post(client.sender("q"), durable(bytes(2_000)))
-    world.settle()
-    assert condition(client, delivery) == "amqp:resource-limit-exceeded"
 
 
 def test_drop_oldest_skips_what_is_acquired_and_keeps_the_newest() -> None:

@@ -46,7 +46,7 @@ REFUSED = {
     "nowhere": (durable("x"), "amqp:not-found"),
     "forbidden": (durable("x", to="private"), "amqp:unauthorized-access"),
     "full": (durable("x", to="full"), "amqp:resource-limit-exceeded"),
-    "too large": (durable("x" * 1_000, to="small"), "amqp:resource-limit-exceeded"),
+    "too large": (durable("x" * 1_000, to="small"), "amqp:link:message-size-exceeded"),
     "delayed until soon": (
         Message("x", to="good", annotations={"x-opt-delivery-delay": "soon"}),
         "amqp:invalid-field",
@@ -56,6 +56,8 @@ REFUSED = {
     "to what is no number": (Message("x", to="good", annotations={"x-opt-jms-dest": "queue"}), "amqp:invalid-field"),
     "nonsense": (b"\x00\x53\x99\x40", "amqp:decode-error"),
 }
+CONDITIONS = {"full": REFUSED["full"][1], "small": REFUSED["too large"][1]}
+"""By the address that has no room, and the one that never has."""
 ENDING = {"settled": (True, ()), "without the outcome": (False, ("amqp:accepted:list",))}
 """How a sender says that it cannot be told *rejected*: it settled its message, or lists other outcomes."""
 
@@ -148,7 +150,7 @@ def test_a_link_to_an_address_is_told_by_the_same_rule(
     message = durable("x" * 1_000)
     sent = send(client, link, message, txn, settled=False)
     if outcomes == ("amqp:accepted:list",):
-        assert client.detached[link].error.condition == "amqp:resource-limit-exceeded"
+        assert client.detached[link].error.condition == CONDITIONS[address]
         assert sent not in client.answers
         assert controller is None or controller.commit(txn) is not None
     else:

@@ -34,6 +34,11 @@ from acquit.compat.qpid.messaging import exceptions as ours
             ours.SendError,
             ours.TargetCapacityExceeded,
         ),
+        (
+            errors.MessageRejected("x", condition="amqp:link:message-size-exceeded"),
+            ours.SendError,
+            ours.TargetCapacityExceeded,
+        ),
         (errors.LimitReached("x", condition="amqp:resource-limit-exceeded"), ours.ReceiverError, ours.ReceiverError),
         (errors.DeliveryInDoubt("x"), ours.LinkError, ours.SendError),
         (errors.TransactionRolledBack("x"), ours.LinkError, ours.TransactionAborted),

@@ -173,7 +173,7 @@ class SendError(SenderError):
 
 
 class TargetCapacityExceeded(SendError):
-    """A message was not taken: there is no room for it."""
+    """A message was not taken: there is no room for it, or there never is for one that large."""
 
 
 class ReceiverError(LinkError):
