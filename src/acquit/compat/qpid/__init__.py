@@ -10,6 +10,8 @@ docs/qpid-messaging.md.
 
 from __future__ import annotations
 
+# First, so that any module here can be the first that is imported: they and the API's modules need each other.
+from acquit.compat.qpid import messaging
 from acquit.compat.qpid.installing import install
 
-__all__ = ["install"]
+__all__ = ["install", "messaging"]

@@ -49,3 +49,18 @@ def test_another_package_of_that_name_is_not_replaced(tmp_path: Path) -> None:
         done = run(tmp_path, program)
         assert "ConfigurationError: a package 'qpid' is installed already, in " in done.stderr
         assert str(tmp_path) in done.stderr and "import acquit.compat.qpid.messaging" in done.stderr
+
+
+def test_any_module_can_be_imported_first(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        "import importlib, pkgutil, sys, acquit.compat.qpid as package\n"
+        "names = [one.name for one in pkgutil.walk_packages(package.__path__, 'acquit.compat.qpid.')]\n"
+        "assert 'acquit.compat.qpid.messaging.endpoints' in names\n"
+        "for name in names:\n"
+        "    for known in [known for known in sys.modules if known.startswith('acquit.compat')]:\n"
+        "        del sys.modules[known]\n"
+        "    if not name.endswith('__main__'):\n"
+        "        importlib.import_module(name)\n",
+    )
+    assert done.returncode == 0, done.stderr
