@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import IntEnum
 from typing import Final
 
@@ -74,9 +75,17 @@ def exit_of(error: Exception) -> Exit | None:
     return None
 
 
+def _of_file(error: Exception) -> str:
+    """Return what the system says of a file, without its number for that; empty for another failure."""
+    if not isinstance(error, OSError) or not isinstance(error.filename, str | bytes):
+        return ""
+    files = [os.fsdecode(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{' to '.join(files)}: {error.strerror}"
+
+
 def one_line(error: Exception) -> str:
     """The failure as one readable line, with the peer's condition where it gave one that the text lacks."""
-    text = _spent(error) or " ".join(str(error).split()) or type(error).__name__
+    text = " ".join((_spent(error) or _of_file(error) or str(error)).split()) or type(error).__name__
     condition = getattr(error, "condition", None)
     if condition and condition not in text:
         text = f"{text} ({condition})"

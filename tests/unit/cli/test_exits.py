@@ -59,6 +59,10 @@ def test_python_says_of_threads_what_is_expected() -> None:
         (errors.NotFound("no such address\n  'x'", condition="amqp:not-found"), "no such address 'x' (amqp:not-found)"),
         (errors.NotFound("amqp:not-found: x", condition="amqp:not-found"), "amqp:not-found: x"),
         (errors.SessionEnded(""), "SessionEnded"),
+        (FileNotFoundError(2, "No such file or directory", "/a\nb"), "/a b: No such file or directory"),
+        (OSError(18, "Invalid cross-device link", b"/a", None, "/b"), "/a to /b: Invalid cross-device link"),
+        (OSError(9, "Bad file descriptor", 5), "[Errno 9] Bad file descriptor: 5"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (MemoryError(), "out of memory: the machine, its container or ulimit -v lends no more"),
     ],
 )
