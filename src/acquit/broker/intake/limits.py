@@ -10,6 +10,8 @@ the address's `full_policy`:
     drop-oldest    every posting is taken, and the oldest messages that are available are displaced, but for the last;
                    where that is not enough, the oldest of that and those that wait for a time. The newest stays
 
+A message that an empty queue would not take is refused for good, by its size: `check_size`.
+
 **A ring** (`ring_size`) keeps the newest messages among those that wait: acquired ones do not count until they come
 back. **A last-value queue** keeps, of the messages with one value of `last_value_key`, the newest.
 
