@@ -49,9 +49,14 @@ class Server:
         self.endpoint = ""
         self.conditions = True
         """Whether it looks at them: False is a store of before conditional writes."""
+        self.page: bytes | None = None
+        """What is answered to everything, if anything: then it is no S3."""
         self._moto = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if self.page is not None:
+            start_response("200 OK", [("Content-Type", "text/html")])
+            return [self.page]
         if not self.conditions:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         fault = self.faults.pop(0) if self.faults and environ["REQUEST_METHOD"] == self.method else None

@@ -11,6 +11,7 @@ it when it has answered. Every object is written by one PUT, never by a multipar
 412, ours is there                     created: the client had tried again after an answer was lost
 412, another is there                  False
 400, 403, 404, 405 and 501             nothing was written, and trying again will not help: SpoolError
+200 without an ETag                    StoreDoubt: what answers is no S3 (a page of a proxy, say)
 everything else, and no answer         StoreDoubt (409 too: another write or a deletion of this name was under way)
 =====================================  ================================================================================
 
@@ -39,6 +40,7 @@ _READ_TIMEOUT_S: Final = 60
 _ATTEMPTS: Final = 3
 _REFUSED: Final = frozenset({400, 401, 403, 404, 405, 411, 413, 501})
 """Answers that say for certain that a PUT wrote nothing and never will."""
+_NO_S3: Final = "what answers there does not answer as S3 does; is the endpoint right (AWS_ENDPOINT_URL)?"
 
 
 class ObjectStore:
@@ -64,7 +66,7 @@ class ObjectStore:
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         try:
-            self._put(name, data, mode="create")
+            self._put(name, data, IfNoneMatch="*")
         except Exception as error:  # whatever the client raises, the write may have happened
             match _status(error):
                 case 412:
@@ -85,7 +87,7 @@ class ObjectStore:
                 "smaller maxBytesPerBatch, or more parts"
             )
         with self._explained("write", name):
-            self._put(name, b"".join(pieces), mode="overwrite")
+            self._put(name, b"".join(pieces))
 
     def get(self, name: str) -> bytes | None:
         return self._read(name, requests_max=1)
@@ -104,6 +106,8 @@ class ObjectStore:
         with self._explained("list", folder or "."):
             while True:
                 page = self._files.call_s3("list_objects_v2", Bucket=self._bucket, Prefix=prefix, Delimiter="/", **more)
+                if "IsTruncated" not in page:  # botocore makes an empty listing of any other page
+                    raise OSError(_NO_S3)
                 # The folder itself may be an object, made by a console.
                 objects = page.get("Contents", ())
                 found.update((one["Key"][len(prefix) :], one["Size"]) for one in objects if one["Key"] != prefix)
@@ -118,8 +122,12 @@ class ObjectStore:
     def sync(self, folder: str) -> None:
         """Do nothing: what can be read is durable."""
 
-    def _put(self, name: str, data: bytes, *, mode: str) -> None:
-        self._files.pipe_file(self._path(name), data, mode=mode, chunksize=OBJECT_BYTES_MAX + 1)
+    def _put(self, name: str, data: bytes, **conditions: str) -> None:
+        answer = self._files.call_s3(
+            "put_object", Bucket=self._bucket, Key=self._prefix + name, Body=data, **conditions
+        )
+        if not answer.get("ETag"):
+            raise OSError(_NO_S3)
 
     def _is_ours(self, name: str, data: bytes) -> bool:
         """True if our own first try made the name exist. What is written with nonces is never equal."""

@@ -126,6 +126,20 @@ def test_a_store_that_cannot_be_reached_is_named_without_its_secret(
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.promise("spool-store")
+def test_a_page_of_something_else_is_no_answer(
+    store: ObjectStore, s3_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a proxy or another service gives it for whatever is asked: no empty listing, and nothing written."""
+    store.put("log/1", b"ours")
+    monkeypatch.setattr(s3_server, "page", b"<html><body>Welcome</body></html>")
+    for attempt in (lambda: store.names("log"), lambda: store.put("data/1", b"x")):
+        with pytest.raises(SpoolError, match="does not answer as S3 does; is the endpoint right"):
+            attempt()
+    with pytest.raises(StoreDoubt, match="cannot tell whether log/2 was created: .* as S3 does"):
+        store.put_if_absent("log/2", b"x")
+
+
 def test_a_store_proves_itself_and_leaves_nothing(store: ObjectStore, s3_server: Server) -> None:
     s3_server.faults[:] = [Fault.LOST_ANSWER]
     Spool(store).prove()
