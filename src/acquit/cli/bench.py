@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from acquit.cli.connecting import BrokerAt, broker_options
+from acquit.cli.connecting import BrokerAt, broker_options, opens_within
 from acquit.cli.exits import Exit
 from acquit.cli.options import MODES, RATE_MAX, FiniteRange, json_option, seconds
 from acquit.cli.output import counted, counting, emit_json, remark
@@ -63,7 +63,9 @@ NS_IN_MS: Final = 1_000_000
     help="With fan-out: how many consumers get a copy of each message.  [default: 10]",
 )
 @click.option("--queue", metavar="NAME", help="Through this queue, which must be empty, and not one of its own.")
-@seconds(30.0, "Give up when nothing moves for so long.", least=SECONDS_MIN)
+@seconds(
+    30.0, "Give up when nothing moves for so long, or where no connection opens (at most 10 s).", least=SECONDS_MIN
+)
 @broker_options
 @json_option
 def bench(
@@ -116,7 +118,7 @@ def bench(
         consumers=consumers or 10,
         stall_s=timeout_s,
     )
-    connect = broker.connector()
+    connect = broker.connector(opens_within(timeout_s))
     with counting(scenario, None) as counter:
         result = asyncio.run(measure(connect, plan, queue=queue, progress=counter.at))
     if as_json:

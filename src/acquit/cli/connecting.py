@@ -90,12 +90,7 @@ class BrokerAt(NamedTuple):
             if outage_max_s
             else None
         )
-        arguments = self._arguments(reconnect)
-        if timeout_s is not None:
-            timeout_ms = max(1, int(timeout_s * 1000))
-            arguments["options"] = acquit.ConnectOptions(
-                reconnect=reconnect, connect_timeout_ms=timeout_ms, answer_timeout_ms=timeout_ms
-            )
+        arguments = self._arguments(reconnect, timeout_s)
 
         def connect() -> Connection:
             with self._explaining():
@@ -103,12 +98,12 @@ class BrokerAt(NamedTuple):
 
         return connect
 
-    def connector(self) -> Callable[[], Awaitable[AioConnection]]:
+    def connector(self, timeout_s: float) -> Callable[[], Awaitable[AioConnection]]:
         """Return a function that makes connections of the asyncio API, each with a container id of its own. None of
-        them is restored. A password is asked for once, now."""
+        them is restored. `timeout_s` and the password are as for `opener`."""
         import acquit
 
-        arguments = self._arguments(None)
+        arguments = self._arguments(None, timeout_s)
         numbers = itertools.count(1)
 
         async def connect() -> AioConnection:
@@ -117,7 +112,7 @@ class BrokerAt(NamedTuple):
 
         return connect
 
-    def _arguments(self, reconnect: Reconnect | None) -> dict[str, Any]:
+    def _arguments(self, reconnect: Reconnect | None, timeout_s: float | None) -> dict[str, Any]:
         """The arguments of `connect`, for both APIs."""
         import acquit
         from acquit.client.url import FAILOVER, parse_urls, split_failover
@@ -129,12 +124,15 @@ class BrokerAt(NamedTuple):
             parse_urls(urls[0], None)
             urls, _ = split_failover(urls[0])
         logging.getLogger("acquit.client").addHandler(_UNTOLD)
+        timeouts: dict[str, Any] = {}
+        if timeout_s is not None:
+            timeouts = dict.fromkeys(("connect_timeout_ms", "answer_timeout_ms"), max(1, int(timeout_s * 1000)))
         return {
             "url": urls if len(urls) > 1 else urls[0],
             "username": self.user,
             "password": self._password(),
             "ssl_context": self._ssl_context(),
-            "options": acquit.ConnectOptions(reconnect=reconnect),
+            "options": acquit.ConnectOptions(reconnect=reconnect, **timeouts),
             "on_event": _tell,
         }
 

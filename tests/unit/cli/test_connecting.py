@@ -34,13 +34,16 @@ def at_guarded(shell: Shell, guarded: acquit.Broker, monkeypatch: pytest.MonkeyP
     return shell
 
 
-@pytest.mark.parametrize("command", [("send", "q", "x"), ("queues",), ("move", "a", "b"), ("address", "list")])
+@pytest.mark.parametrize(
+    ("command", "timeout_s"),
+    [(("send", "q", "x"), 0), (("queues",), 0), (("move", "a", "b"), 0), (("address", "list"), 0), (("bench",), 1)],
+)
 def test_a_host_that_says_nothing_is_not_waited_for_longer_than_for_an_answer(
-    shell: Shell, command: tuple[str, ...]
+    shell: Shell, command: tuple[str, ...], timeout_s: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun_s = time.monotonic()
-        ran = shell(*command, "--timeout", 0, "--url", f"amqp://127.0.0.1:{silent.getsockname()[1]}")
+        ran = shell(*command, "--timeout", timeout_s, "--url", f"amqp://127.0.0.1:{silent.getsockname()[1]}")
         assert time.monotonic() - begun_s < connecting.OPENS_S_MAX
     assert (ran.code, ran.err.count("\n")) == (Exit.UNREACHABLE, 1)
     assert "within 1 s" in ran.err
