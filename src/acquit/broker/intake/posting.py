@@ -603,17 +603,12 @@ class Poster:
             note_value(queue.policy, arrival.posting)
         if len(arrival.queues) == 1:
             return
-        copies = len(arrival.queues)
+        cost = size + OVERHEAD_BYTES
         volatile = sum(not (arrival.posting.durable and queue.durable) for queue in arrival.queues)
-        needed = (size + OVERHEAD_BYTES) * volatile + OBJECT_BYTES * (copies - volatile)
-        if needed > memory.bytes_max:
+        if memory.left < cost * volatile + OBJECT_BYTES * (len(arrival.queues) - volatile):
             raise Refused(
-                f"the message has {size:,} bytes: {copies} copies take {needed:,} of memory, of {memory.bytes_max:,}",
-                condition=LinkCondition.MESSAGE_SIZE_EXCEEDED,
-            )
-        if needed > memory.left:
-            raise Refused(
-                f"no memory for {copies} copies: try again later", condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED
+                f"no memory for {len(arrival.queues)} copies: try again later",
+                condition=AmqpCondition.RESOURCE_LIMIT_EXCEEDED,
             )
 
     def _accept(self, delivery: Delivery, *, waits: bool) -> None:

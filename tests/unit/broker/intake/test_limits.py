@@ -6,12 +6,11 @@ import pytest
 
 from acquit.broker.intake.limits import STEP, VALUE_BYTES_MAX
 from acquit.broker.message import OVERHEAD_BYTES
-from acquit.broker.options import AddressRule, BrokerLimits, BrokerOptions
+from acquit.broker.options import AddressRule, BrokerOptions
 from acquit.ledger.events import EventKind
 from acquit.protocol.constants import ACCEPTED, RELEASED
 from acquit.protocol.definitions import Modified, Rejected
 from acquit.protocol.message import Message
-from acquit.store.options import MIB
 from tests.support.broker_world import START_US, Client, World, durable, live_of
 from tests.support.transacting import Controller
 
@@ -138,39 +137,6 @@ def test_what_an_empty_queue_would_not_take_is_not_told_to_come_again(
     assert refused.error.description is not None
     assert refused.error.description.startswith(f"the message has {most + 1:,} bytes: ")
     assert refused.error.description.endswith(f" takes at most {most:,}")
-
-
-@pytest.mark.parametrize("way", ["a link", "a transaction"])
-def test_copies_that_no_memory_would_hold_are_not_told_to_come_again(way: str) -> None:
-    """Four copies of each message: of the first they are one byte each too many, of the second all there may be."""
-    world = World(BrokerOptions(limits=BrokerLimits(memory_bytes_max=MIB)))
-    for number in range(4):
-        world.client(f"subscriber-{number}").subscriber("t", f"s{number}", credit=0)
-    client = world.client("publisher")
-    sender = client.publisher("t")
-    world.settle()
-    most = MIB // 4 - OVERHEAD_BYTES
-    besides = len(Message(bytes(300)).encode()) - 300
-    too_large, fits = Message(bytes(most - besides + 1)), Message(bytes(most - besides))
-    answers: list[object] = []
-    controller = Controller(client) if way == "a transaction" else None
-    for one in (too_large, fits):
-        if controller is None:
-            (delivery,) = client.post(sender, one)
-            world.settle()
-            answers.append(client.outcome(delivery))
-        else:
-            (delivery,) = controller.post(sender, controller.declare(), one)
-            world.settle()
-            answers.append(controller.provisional(delivery))
-    refused, taken = answers
-    assert taken == ACCEPTED
-    assert isinstance(refused, Rejected)
-    assert refused.error is not None
-    assert refused.error.condition == "amqp:link:message-size-exceeded"
-    assert refused.error.description == (
-        f"the message has {most + 1:,} bytes: 4 copies take {MIB + 4:,} of memory, of {MIB:,}"
-    )
 
 
 @pytest.mark.parametrize("limit", [{"messages_max": 3}, {"bytes_max": 65_536}, {"memory_bytes_max": 65_536}])
