@@ -75,13 +75,13 @@ class BrokerAt(NamedTuple):
     cert: Path | None = None
     key: Path | None = None
 
-    def connect(self, *, outage_max_s: float = 0.0, timeout_s: float | None = None) -> Connection:
+    def connect(self, timeout_s: float, *, outage_max_s: float = 0.0) -> Connection:
         """A connection that says in logs and in the ledger which process it was: ``acquit-4711@host``. If it is lost,
         it is restored within `outage_max_s` seconds (0: not at all), with a remark about each such outage. It opens
-        within `timeout_s` seconds, and each session and link as well (None: the defaults of the client)."""
-        return self.opener(outage_max_s=outage_max_s, timeout_s=timeout_s)()
+        within `timeout_s` seconds, and each session and link as well."""
+        return self.opener(timeout_s, outage_max_s=outage_max_s)()
 
-    def opener(self, *, outage_max_s: float = 0.0, timeout_s: float | None = None) -> Callable[[], Connection]:
+    def opener(self, timeout_s: float, *, outage_max_s: float = 0.0) -> Callable[[], Connection]:
         """Return a function that connects as `connect` does. A password is asked for once, now."""
         import acquit
 
@@ -90,7 +90,7 @@ class BrokerAt(NamedTuple):
             if outage_max_s
             else None
         )
-        arguments = self._arguments(reconnect, timeout_s)
+        arguments = self._arguments(timeout_s, reconnect)
 
         def connect() -> Connection:
             with self._explaining():
@@ -103,7 +103,7 @@ class BrokerAt(NamedTuple):
         them is restored. `timeout_s` and the password are as for `opener`."""
         import acquit
 
-        arguments = self._arguments(None, timeout_s)
+        arguments = self._arguments(timeout_s, None)
         numbers = itertools.count(1)
 
         async def connect() -> AioConnection:
@@ -112,7 +112,7 @@ class BrokerAt(NamedTuple):
 
         return connect
 
-    def _arguments(self, reconnect: Reconnect | None, timeout_s: float | None) -> dict[str, Any]:
+    def _arguments(self, timeout_s: float, reconnect: Reconnect | None) -> dict[str, Any]:
         """The arguments of `connect`, for both APIs."""
         import acquit
         from acquit.client.url import FAILOVER, parse_urls, split_failover
@@ -124,15 +124,15 @@ class BrokerAt(NamedTuple):
             parse_urls(urls[0], None)
             urls, _ = split_failover(urls[0])
         logging.getLogger("acquit.client").addHandler(_UNTOLD)
-        timeouts: dict[str, Any] = {}
-        if timeout_s is not None:
-            timeouts = dict.fromkeys(("connect_timeout_ms", "answer_timeout_ms"), max(1, int(timeout_s * 1000)))
+        timeout_ms = max(1, int(timeout_s * 1000))
         return {
             "url": urls if len(urls) > 1 else urls[0],
             "username": self.user,
             "password": self._password(),
             "ssl_context": self._ssl_context(),
-            "options": acquit.ConnectOptions(reconnect=reconnect, **timeouts),
+            "options": acquit.ConnectOptions(
+                reconnect=reconnect, connect_timeout_ms=timeout_ms, answer_timeout_ms=timeout_ms
+            ),
             "on_event": _tell,
         }
 

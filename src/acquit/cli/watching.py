@@ -41,7 +41,7 @@ def watch(
 
     Raises what the first look raises, and later what no second attempt would mend: a user who is not let in any more,
     an answer that makes no sense."""
-    connect = broker.opener(timeout_s=timeout_s)
+    connect = broker.opener(timeout_s)
     met = False
     while True:
         before = None
